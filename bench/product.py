@@ -161,7 +161,7 @@ def deployed(
 @contextmanager
 def _postgresql() -> Iterator[postgresql.Cluster]:
     try:
-        with postgresql.cluster(parent=_DISK, settings=_DURABLE) as cluster:
+        with postgresql.Cluster(parent=_DISK, settings=_DURABLE) as cluster:
             yield cluster
     except postgresql.Unavailable as error:
         raise BenchError(str(error)) from error

@@ -56,7 +56,7 @@ def measure(run: Run, database: DatabaseKind) -> Iterator[Verdict]:
 @contextmanager
 def _valkey_url() -> Iterator[str]:
     try:
-        with valkey.valkey() as store:
+        with valkey.Valkey() as store:
             yield store.url
     except valkey.Unavailable as error:
         raise BenchError(str(error)) from error

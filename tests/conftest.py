@@ -28,7 +28,7 @@ from tests.services import postgresql as services
 from tests.services import promtool as alert_rules
 from tests.services import valkey as limit_stores
 from tests.services.clean_database import CleanDatabase
-from tests.services.managed_program import Unavailable
+from tests.services.managed_program import Unavailable, find_program
 
 Lend = Callable[..., AbstractContextManager[str]]
 
@@ -144,14 +144,14 @@ def citus(pytestconfig: pytest.Config) -> Iterator[distributed.Citus]:
 @pytest.fixture(scope="session")
 def valkey(pytestconfig: pytest.Config) -> Iterator[limit_stores.Valkey]:
     """Yield the Valkey or Redis of this run: tests use keys of their own, and one that stops a store starts its own."""
-    with needed(pytestconfig, "on Valkey"), limit_stores.valkey() as server:
+    with needed(pytestconfig, "on Valkey"), limit_stores.Valkey() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def pgbouncer(postgresql: services.PostgresqlServer, pytestconfig: pytest.Config) -> Iterator[poolers.PgBouncer]:
     """Yield the PgBouncer of this run, before its PostgreSQL; `url` turns the URL of a database into one through it."""
-    with needed(pytestconfig, "through PgBouncer"), poolers.pgbouncer(postgresql.url("postgres")) as pooler:
+    with needed(pytestconfig, "through PgBouncer"), poolers.PgBouncer(postgresql.url("postgres")) as pooler:
         yield pooler
 
 
@@ -160,7 +160,7 @@ def balancer_name(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -
     """Return the name of an installed balancer; the test runs once with each."""
     name: balancers.Name = request.param
     with needed(pytestconfig, f"with {name}"):
-        balancers.find_program(name)
+        find_program(name)
     return name
 
 
@@ -184,14 +184,14 @@ def npm(pytestconfig: pytest.Config) -> node_packages.Npm:
 def promtool(pytestconfig: pytest.Config) -> alert_rules.Promtool:
     """Return the tool that evaluates alert rules."""
     with needed(pytestconfig, "with promtool"):
-        found = alert_rules.find()
+        found = alert_rules.Promtool()
     return found
 
 
 @pytest.fixture
 def own_postgresql(pytestconfig: pytest.Config) -> Iterator[services.Cluster]:
     """Yield a PostgreSQL that the test may stop, crash or promote."""
-    with needed(pytestconfig, "on a PostgreSQL of their own"), hosts.start_cluster() as own:
+    with needed(pytestconfig, "on a PostgreSQL of their own"), hosts.own_cluster() as own:
         yield own
 
 

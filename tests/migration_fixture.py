@@ -31,6 +31,7 @@ from tests.fakes import FakeClock
 from tests.lists.imports.importer import Importer, list_of
 from tests.lists.uploads.uploader import Uploader
 from tests.rights.eraser import erase
+from tests.services.postgresql import on_connection, run_statements
 from tests.staff.staff_fixture import StaffDeployment
 from tests.unsubscribes.partner import OptOutDeployment, Organization, back, out
 
@@ -176,10 +177,10 @@ class Move(NamedTuple):
             )
         )
 
-    def interrupt(self, *, chunk_rows: int = 7, after: int = 8) -> None:
+    def interrupt(self, *, after: int = 8) -> None:
         """Begin a copy and end it after this many steps."""
         try:
-            self.copy(report=interrupt_after(after), chunk_rows=chunk_rows)
+            self.copy(report=interrupt_after(after))
         except Interrupted:
             return
         raise AssertionError("the copy was not interrupted")
@@ -192,7 +193,7 @@ class Move(NamedTuple):
 
     def change_target(self, *statements: str) -> None:
         """Execute statements in the target."""
-        asyncio.run(execute_all(self.target_url, *statements))
+        run_statements(self.target_url, *statements)
 
     def source_rows(self) -> dict[str, list[tuple[Any, ...]]]:
         """Return all rows of the source by table."""
@@ -260,31 +261,18 @@ def make_move(source_url: str, target_url: str) -> Move:
     return asyncio.run(make())
 
 
-async def execute_all(url: str, *statements: str) -> list[Any]:
-    """Execute the statements and return the rows of the last one."""
-    connection = await asyncpg.connect(url)
-    try:
-        return [await connection.fetch(statement) for statement in statements][-1]
-    finally:
-        await connection.close()
-
-
 def rows_of(url: str) -> dict[str, list[tuple[Any, ...]]]:
     """Return all rows of a PostgreSQL database by table, except those that each database has for itself."""
-    return asyncio.run(_rows(url))
 
-
-async def _rows(url: str) -> dict[str, list[tuple[Any, ...]]]:
-    connection = await asyncpg.connect(url)
-    try:
+    async def read(connection: asyncpg.Connection) -> dict[str, list[tuple[Any, ...]]]:
         names = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
         return {
             name: _sorted(map(tuple, await connection.fetch(f"SELECT * FROM {name}")))  # noqa: S608
             for (name,) in names
             if name not in NOT_COPIED
         }
-    finally:
-        await connection.close()
+
+    return on_connection(url, read)
 
 
 def _sorted(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

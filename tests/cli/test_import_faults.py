@@ -208,7 +208,7 @@ def test_an_import_goes_on_after_an_outage(empty: Prompt, own_postgresql: servic
         assert process.stderr is not None
         assert "Importing" in process.stderr.readline()  # the first part is stored
         process.send_signal(signal.SIGSTOP)  # however long the database takes to stop, the import does not end before
-        own_postgresql.stop(keep=True)
+        own_postgresql.stop()
         process.send_signal(signal.SIGCONT)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=4)

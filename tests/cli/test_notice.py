@@ -6,45 +6,51 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command_line import Prompt
-from tests.notices.mail_server import PASSWORD, SENDER, USER
-from tests.notices.outside import SECRET_TEXT, Outside
-from tests.notices.receiver import HOST, serving_tls
+from tests.notices.mail_server import PASSWORD, SENDER, USER, MailServer
+from tests.notices.receiver import HOST, SECRET_TEXT, Receiver, serving_tls
 
 
 @pytest.fixture
-def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outside]:
-    """Yield both servers, whose authority this machine trusts for the test."""
+def receiver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    """Yield a receiver whose authority this machine trusts for the test."""
     folder = tmp_path / "outside"
     folder.mkdir()
     serving_tls(folder, HOST, "localhost")
     monkeypatch.setenv("SSL_CERT_FILE", str(folder / "ca.pem"))
-    with Outside(folder) as servers:
-        yield servers
+    with Receiver(folder) as receiver:
+        yield receiver
 
 
-def test_a_test_notice_arrives(empty: Prompt, outside: Outside) -> None:
+@pytest.fixture
+def mail(receiver: Receiver) -> Iterator[MailServer]:
+    """Yield a mail server with a certificate of the same authority."""
+    with MailServer(receiver.folder, is_starttls=True) as server:
+        yield server
+
+
+def test_a_test_notice_arrives(empty: Prompt, receiver: Receiver, mail: MailServer) -> None:
     """It arrives by both ways. No database is made."""
     empty.set(
-        NOTICE_URL=f"https://localhost:{outside.receiver.port}/in",
+        NOTICE_URL=f"https://localhost:{receiver.port}/in",
         NOTICE_SECRET=SECRET_TEXT,
         NOTICE_ALLOW_PRIVATE="yes",
-        SMTP_URL=f"smtp+starttls://{USER}:{PASSWORD.replace(' ', '%20')}@localhost:{outside.mail.port}?from={SENDER}",
+        SMTP_URL=f"smtp+starttls://{USER}:{PASSWORD.replace(' ', '%20')}@localhost:{mail.port}?from={SENDER}",
     )
     assert empty.json("notice", "test", "--mail", "ann@example.org") == [
         {"via": "webhook", "delivered": True, "error": None},
         {"via": "mail", "delivered": True, "error": None},
     ]
-    assert b'"notice.test"' in outside.receiver.received[0].body
-    assert outside.mail.taken[0][0] == ["ann@example.org"]
+    assert b'"notice.test"' in receiver.received[0].body
+    assert mail.taken[0][0] == ["ann@example.org"]
     assert not empty.data_dir.exists()
 
 
-def test_a_failure_is_an_exit_status(empty: Prompt, outside: Outside) -> None:
-    empty.set(NOTICE_URL=f"https://localhost:{outside.receiver.port}/in", NOTICE_SECRET=SECRET_TEXT)
+def test_a_failure_is_an_exit_status(empty: Prompt, receiver: Receiver) -> None:
+    empty.set(NOTICE_URL=f"https://localhost:{receiver.port}/in", NOTICE_SECRET=SECRET_TEXT)
     result = empty.run("notice", "test")
     assert result.status == 1
     assert "the address is not public: see STOPLIST_NOTICE_ALLOW_PRIVATE" in result.out
-    assert outside.receiver.received == []
+    assert receiver.received == []
 
 
 def test_a_way_that_is_not_set_is_refused(empty: Prompt) -> None:

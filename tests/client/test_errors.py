@@ -47,7 +47,7 @@ from tests.builders import ADMINISTRATOR, opened
 from tests.client.exposed_text import exposed_by
 from tests.client.partners import BlockingAsyncClient, Opener, Partner
 from tests.services.fault_kinds import DROP, Fault, Reply, is_any, is_api
-from tests.services.faults import Faults, faults
+from tests.services.faults import Faults
 
 ANN = "needle.person@example.com"
 BAD = "needle.nobody"
@@ -59,7 +59,7 @@ NewPartner = Callable[..., Partner]
 @pytest.fixture
 def between(partner: Partner) -> Iterator[Faults]:
     """A proxy in front of the service."""
-    with faults(partner.service.base_url, partner.service.server.ca.parent) as own:
+    with Faults(partner.service.base_url, partner.service.server.ca.parent) as own:
         yield own
         assert own.planned == 0
 

@@ -4,7 +4,6 @@ That program keeps reading and writing while and after the next release has migr
 removed or changed, and nothing new may refuse what it writes. Source: docs/interface.md section D1, Schema.
 """
 
-import asyncio
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import asyncpg
 
 from stoplist.db.opening import sqlite_path
 from tests.builders import direct
+from tests.services.postgresql import on_connection
 
 _COLUMNS = """
     SELECT CAST(a.attrelid::regclass AS text) AS on_table, CAST(a.attname AS text) AS name,
@@ -72,7 +72,7 @@ def catalogue(database_url: str) -> Catalogue:
     """Read the catalogue of a database."""
     path = sqlite_path(database_url)
     if path is None:
-        return asyncio.run(_read_postgresql(direct(database_url)))
+        return on_connection(direct(database_url), _read_postgresql)
     with closing(sqlite3.connect(path)) as connection:
         return _read_sqlite(connection)
 
@@ -110,18 +110,14 @@ def _changed_rules(before: Catalogue, after: Catalogue, deleted_from: frozenset[
                 yield f"{referred} can no longer be deleted from, by {text}"
 
 
-async def _read_postgresql(url: str) -> Catalogue:
-    connection = await asyncpg.connect(url)
-    try:
-        columns: dict[str, dict[str, Column]] = {}
-        for row in await connection.fetch(_COLUMNS):
-            columns.setdefault(row["on_table"], {})[row["name"]] = Column(
-                row["kind"], row["is_required"], row["filled_with"]
-            )
-        rules = frozenset((row["on_table"], row["text"]) for row in await connection.fetch(_RULES))
-        indexes = frozenset((row["on_table"], row["text"]) for row in await connection.fetch(_INDEXES))
-    finally:
-        await connection.close()
+async def _read_postgresql(connection: asyncpg.Connection) -> Catalogue:
+    columns: dict[str, dict[str, Column]] = {}
+    for row in await connection.fetch(_COLUMNS):
+        columns.setdefault(row["on_table"], {})[row["name"]] = Column(
+            row["kind"], row["is_required"], row["filled_with"]
+        )
+    rules = frozenset((row["on_table"], row["text"]) for row in await connection.fetch(_RULES))
+    indexes = frozenset((row["on_table"], row["text"]) for row in await connection.fetch(_INDEXES))
     return Catalogue(columns, rules, indexes)
 
 

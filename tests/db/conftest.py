@@ -18,7 +18,7 @@ from tests.time_limits import LONG_DATABASE, Constants, set_constants
 @pytest.fixture(scope="module")
 def cluster(pytestconfig: pytest.Config) -> Iterator[services.Cluster]:
     """Yield a server for the tests of a module; each test leaves it running."""
-    with needed(pytestconfig, "on a PostgreSQL of their own"), hosts.start_cluster() as own:
+    with needed(pytestconfig, "on a PostgreSQL of their own"), hosts.own_cluster() as own:
         yield own
 
 

@@ -24,7 +24,6 @@ from stoplist.maintenance.after_restore import after_restore
 from stoplist.maintenance.doctor.nodes import examine
 from stoplist.proof.feed_states import compare_states
 from tests.builders import ADMINISTRATOR, apart, execute, make_key, make_token, migrated, opened, sql, value
-from tests.db import hosts
 from tests.fakes import FakeClock
 from tests.maintenance.doctor.installation import settings
 from tests.migration_fixture import ADDRESSES, assert_copied, fill_every_table, make_move
@@ -230,11 +229,10 @@ def test_a_crash_of_a_node_loses_nothing(citus: Citus, citus_url: str) -> None:
                 for partner in partners:
                     group.create_task(partner.work())
                 await until_answered(partners, more=5)
-                hosts.crash(failing)
+                failing.kill()
                 await until_answered(others, more=20)
                 key = await make_key(database, deployment.clock, organizations[-1].slug)
                 await make_token(database, deployment.clock, key)
-                failing.stop(keep=True)
                 failing.start()
                 await until_answered(partners, more=5)
                 for partner in partners:

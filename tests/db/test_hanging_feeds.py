@@ -17,7 +17,7 @@ from stoplist.errors import StoreUnavailable
 from tests.builders import execute, migrated, sql
 from tests.db.failing_databases import PID, wait_until_answered
 from tests.db.unit_fixture import HEAVY, OtherProcess, another_process, let_units_queue
-from tests.services.proxy import proxy
+from tests.services.proxy import Proxy
 
 pytestmark = pytest.mark.usefixtures("long_timeouts")
 
@@ -103,7 +103,7 @@ def test_a_frozen_feed_is_refused_at_once_until_it_answers(
     monkeypatch.setattr(feed_breaker, "PROBE_TIMEOUT_S", 0.2)
     monkeypatch.setattr(pools, "SETTLE_TIMEOUT_S", 0.1)
     monkeypatch.setattr(postgresql_transactions, "SETTLE_TIMEOUT_S", 0.1)
-    with proxy(postgresql_url) as between:
+    with Proxy(postgresql_url) as between:
         asyncio.run(body())
 
 

@@ -17,7 +17,7 @@ from tests.db.failing_databases import POOL, add_unit, assert_all_connections_us
 from tests.db.unit_fixture import ADD, MAKE, QUEUE_KEY, numbers
 from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
-from tests.services.proxy import proxy
+from tests.services.proxy import Proxy
 
 pytestmark = pytest.mark.usefixtures("long_timeouts")
 
@@ -36,10 +36,10 @@ def test_a_standby_is_never_read_from(
             await database.write(add_unit(1))
             await assert_all_connections_usable(database)
             # The primary's host is cut off: nothing answers, neither on open connections nor on new ones.
-            hosts.freeze(own_postgresql)
+            own_postgresql.freeze()
             monkeypatch.setattr(host_selection, "CONNECT_TIMEOUT_S", 8.0)
             try:
-                promoting = await asyncpg.connect(standby.url(url))
+                promoting = await asyncpg.connect(standby.url_of(url))
                 assert await promoting.fetchval("SELECT pg_promote()")
                 await promoting.close()
                 with pytest.raises(StoreUnavailable):
@@ -49,13 +49,13 @@ def test_a_standby_is_never_read_from(
                 await database.write(add_unit(2), queue_key=QUEUE_KEY)
                 await assert_all_connections_usable(database)
             finally:
-                hosts.thaw(own_postgresql)
+                own_postgresql.thaw()
             # It is back and believes it is the primary, but connections stay with the new one.
             assert await numbers(database) == [1, 2]
 
-    with hosts.standby(own_postgresql) as standby:
+    with hosts.Standby(own_postgresql) as standby:
         with pytest.raises(SettingsError, match=r"is a standby.*Name the primary in STOPLIST_FEEDS_URL"):
-            asyncio.run(open_database(standby.url(url), create=False, setting="STOPLIST_FEEDS_URL"))
+            asyncio.run(open_database(standby.url_of(url), create=False, setting="STOPLIST_FEEDS_URL"))
         (line,) = [record for record in caplog.records if record.levelname == "WARNING"]
         assert "Name the primary in STOPLIST_FEEDS_URL" in line.fields["why"]  # type: ignore[attr-defined]
         asyncio.run(body(standby))
@@ -66,12 +66,12 @@ def test_a_pooler_that_leads_to_a_standby_is_noticed(own_postgresql: services.Cl
     url = own_postgresql.fresh_database()
 
     async def body(standby: hosts.Standby) -> None:
-        with proxy(url) as between, poolers.pgbouncer(between.url(url)) as pooler:
+        with Proxy(url) as between, poolers.PgBouncer(between.url(url)) as pooler:
             through = pooled(pooler, url)
             async with opened(through, pool_size=POOL) as database:
                 await execute(database, MAKE)
                 for asks in (database.clock_ms, lambda: database.write_one(ADD, number=1)):
-                    between.redirect(standby.url(url))
+                    between.redirect(standby.url_of(url))
                     await reaches_standby(through)
                     assert await value(database, "SELECT pg_is_in_recovery()")
                     with pytest.raises(StoreUnavailable):
@@ -82,7 +82,7 @@ def test_a_pooler_that_leads_to_a_standby_is_noticed(own_postgresql: services.Cl
                     await wait_until_recovered(database)
                 assert await numbers(database) == []
 
-    with hosts.standby(own_postgresql) as standby:
+    with hosts.Standby(own_postgresql) as standby:
         asyncio.run(body(standby))
 
 

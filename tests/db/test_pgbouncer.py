@@ -44,7 +44,7 @@ def single_server_url(
     postgresql: PostgresqlServer, pgbouncer: poolers.PgBouncer, postgresql_url: str
 ) -> Iterator[Pooled]:
     """Return the URL of an empty database through a pooler with a single server connection."""
-    with poolers.pgbouncer(postgresql.url("postgres"), settings={"default_pool_size": "1"}) as pooler:
+    with poolers.PgBouncer(postgresql.url("postgres"), settings={"default_pool_size": "1"}) as pooler:
         yield pooled(pooler, postgresql_url)
 
 

@@ -20,7 +20,6 @@ from stoplist.db.postgresql_errors import KIND_BY_STATE, Kind, Phase, kind_of
 from stoplist.errors import SettingsError, StoreUnavailable
 from tests.builders import execute, on_postgresql, opened, pooled, sql, value
 from tests.constants import PATIENCE_S
-from tests.db import hosts
 from tests.db.failing_databases import (
     MAX_WAITING,
     PID,
@@ -34,7 +33,7 @@ from tests.db.unit_fixture import ADD, ALL, CHANGE, HEAVY, MAKE, QUEUE_KEY, anot
 from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
 from tests.services.managed_program import wait_until
-from tests.services.proxy import proxy
+from tests.services.proxy import Proxy
 
 pytestmark = pytest.mark.usefixtures("long_timeouts")
 
@@ -80,7 +79,7 @@ def test_a_frozen_server_refuses_thousands_soon_and_recovers(
         async with opened(url, pool_size=POOL) as database:
             await execute(database, MAKE)
             await assert_all_connections_usable(database)
-            hosts.freeze(cluster)
+            cluster.freeze()
             try:
                 with short_timeouts():
                     callers = [asyncio.ensure_future(every_way(database, number)) for number in range(CALLERS)]
@@ -92,7 +91,7 @@ def test_a_frozen_server_refuses_thousands_soon_and_recovers(
                         answers = await asyncio.gather(*callers, return_exceptions=True)
                     assert {type(answer) for answer in answers} == {StoreUnavailable}
             finally:
-                hosts.thaw(cluster)
+                cluster.thaw()
             await wait_until_recovered(database)
             await assert_all_connections_usable(database)
             assert await value(database, "SELECT COUNT(*) FROM things") <= CALLERS
@@ -102,7 +101,7 @@ def test_a_frozen_server_refuses_thousands_soon_and_recovers(
     if way == "direct":
         asyncio.run(body(url))
         return
-    with poolers.pgbouncer(cluster.url("postgres")) as pooler:
+    with poolers.PgBouncer(cluster.url("postgres")) as pooler:
         asyncio.run(body(pooled(pooler, url)))
 
 
@@ -118,7 +117,7 @@ def test_cancelled_and_failed_callers_do_not_wait_for_a_frozen_server(
 
             async def fails(transaction: Transaction) -> None:
                 await transaction.one(PID)
-                hosts.freeze(cluster)
+                cluster.freeze()
                 raise LookupError("as it is")
 
             try:
@@ -130,7 +129,7 @@ def test_cancelled_and_failed_callers_do_not_wait_for_a_frozen_server(
                     reading.cancel()
                     await asyncio.wait({reading})
             finally:
-                hosts.thaw(cluster)
+                cluster.thaw()
             await wait_until_recovered(database)
             await assert_all_connections_usable(database)
 
@@ -197,14 +196,14 @@ def test_one_timeout_drops_all_connections(cluster: services.Cluster, short_time
         async with opened(url, pool_size=POOL) as database:
             await execute(database, MAKE)
             await assert_all_connections_usable(database)
-            hosts.freeze(cluster)
+            cluster.freeze()
             try:
                 for is_sent in (True, False):
                     with short_timeouts(), pytest.raises(StoreUnavailable) as failure:
                         await database.write(add_unit(1), queue_key=QUEUE_KEY)
                     assert failure.value.is_uncertain == is_sent
             finally:
-                hosts.thaw(cluster)
+                cluster.thaw()
 
     asyncio.run(body(cluster.fresh_database()))
 
@@ -218,7 +217,7 @@ def test_closing_does_not_wait_for_a_frozen_server(
     async def body(url: str) -> None:
         database = await open_database(url, create=False, pool_size=POOL)
         await assert_all_connections_usable(database)
-        hosts.freeze(cluster)
+        cluster.freeze()
         try:
             callers = asyncio.ensure_future(database.one(PID))
             await let_units_queue()
@@ -228,7 +227,7 @@ def test_closing_does_not_wait_for_a_frozen_server(
                 with pytest.raises(StoreUnavailable):
                     await callers
         finally:
-            hosts.thaw(cluster)
+            cluster.thaw()
 
     asyncio.run(body(cluster.fresh_database()))
 
@@ -236,12 +235,12 @@ def test_closing_does_not_wait_for_a_frozen_server(
 def test_opening_does_not_wait_for_a_frozen_server(cluster: services.Cluster, short_timeouts: ShortTimeouts) -> None:
     """The start is refused, and the text says that there was no answer."""
     url = cluster.fresh_database()
-    hosts.freeze(cluster)
+    cluster.freeze()
     try:
         with short_timeouts(), pytest.raises(SettingsError, match="no answer"):
             asyncio.run(open_database(url, create=False))
     finally:
-        hosts.thaw(cluster)
+        cluster.thaw()
 
 
 # The server or its connections end
@@ -317,9 +316,8 @@ def test_answered_units_are_stored_and_refused_ones_are_not(cluster: services.Cl
                     assert await observer.fetchval(TERMINATE_OTHERS) > 0
                     await observer.close()
                 await writers.wait_for_answers(20)
-                hosts.crash(cluster)
+                cluster.kill()
                 await writers.wait_for_refusal()
-                cluster.stop(keep=True)
                 cluster.start()
                 await writers.wait_for_answers(20)
                 writers.end()
@@ -337,7 +335,7 @@ def test_a_commit_whose_answer_is_lost_is_uncertain(postgresql_url: str, is_stor
     """The caller is told neither that it is stored nor that it is not. The next unit has a new connection."""
 
     async def body() -> None:
-        with proxy(postgresql_url) as between:
+        with Proxy(postgresql_url) as between:
             async with opened(between.url(postgresql_url), pool_size=2) as database:
                 await execute(database, MAKE)
                 lose = between.drop_answers_after if is_stored else between.drop_request
@@ -356,7 +354,7 @@ def test_cut_connections_are_replaced(postgresql_url: str) -> None:
     """Unused ones are replaced too: at most one caller per connection is told to try again."""
 
     async def body() -> None:
-        with proxy(postgresql_url) as between:
+        with Proxy(postgresql_url) as between:
             async with opened(between.url(postgresql_url), pool_size=POOL) as database:
                 await execute(database, MAKE)
                 await assert_all_connections_usable(database)

@@ -10,12 +10,11 @@ import asyncpg
 import pytest
 
 from tests.constants import PATIENCE_S
-from tests.db import hosts
 from tests.e2e.conftest import own_limits_url
 from tests.e2e.partner_programs import Partners
 from tests.e2e.under_load import TURNS, WORKERS, DeploymentUnderLoad, deployed, own_cluster
 from tests.services import postgresql as services
-from tests.services.proxy import Proxy, proxy
+from tests.services.proxy import Proxy
 from tests.services.valkey import Valkey
 
 ROLE = "server"
@@ -57,7 +56,7 @@ def proxied_deployment(
         cluster.execute(f'ALTER DATABASE "{name}" OWNER TO {ROLE}')
         url = f"postgresql://{ROLE}:x@127.0.0.1:{cluster.port}/{name}"
         limits_url = own_limits_url(valkey)
-        to_database, to_limits = running.enter_context(proxy(url)), running.enter_context(proxy(limits_url))
+        to_database, to_limits = running.enter_context(Proxy(url)), running.enter_context(Proxy(limits_url))
         deployment = running.enter_context(
             deployed(folder, url, to_database.url(url), to_limits.url(limits_url), **variables)
         )
@@ -66,16 +65,15 @@ def proxied_deployment(
 
 async def crash_postgresql(proxied: ProxiedDeployment, partners: Partners) -> None:
     """Kill it by SIGKILL, and restart it later."""
-    await asyncio.to_thread(hosts.crash, proxied.cluster)
+    await asyncio.to_thread(proxied.cluster.kill)
     await partners.wait_for_refusals(20)
-    await asyncio.to_thread(proxied.cluster.stop, keep=True)
     await asyncio.to_thread(proxied.cluster.start)
 
 
 async def restart_postgresql(proxied: ProxiedDeployment, partners: Partners) -> None:
     """Restart it twice. The operator does not wait for open transactions."""
     for _ in range(2):
-        await asyncio.to_thread(proxied.cluster.stop, keep=True)
+        await asyncio.to_thread(proxied.cluster.stop)
         await asyncio.to_thread(proxied.cluster.start)
         await partners.wait_for_successes(1)
 

@@ -33,7 +33,7 @@ from tests.server.serving import RawConnection
 from tests.services import postgresql as services
 from tests.services.managed_program import reserve_port, wait_until
 from tests.services.promtool import RULES, Phase, Promtool, metric_names
-from tests.services.proxy import Proxy, proxy
+from tests.services.proxy import Proxy
 from tests.services.valkey import Valkey
 from tests.time_limits import LONG_LIMIT_STORE, LONG_METRICS, LONG_READS, LONG_STATEMENTS, setting_constants
 
@@ -107,7 +107,7 @@ def watching(folder: Path, valkey: Valkey, promtool: Promtool, pytestconfig: pyt
     with contextlib.ExitStack() as running:
         cluster = running.enter_context(own_cluster(pytestconfig))
         url, limits_url = cluster.fresh_database(), own_limits_url(valkey)
-        to_limits = running.enter_context(proxy(limits_url))
+        to_limits = running.enter_context(Proxy(limits_url))
         port = running.enter_context(reserve_port()).getsockname()[1]
         deployment = running.enter_context(
             deployed(
@@ -139,7 +139,7 @@ def watched(_watched: Watched) -> Iterator[Watched]:
     """Return the deployment that the tests share. Its stores serve again afterwards, also if the test fails."""
     yield _watched
     _watched.to_limits.mend()
-    if _watched.cluster.cleanup_pid is None:
+    if not _watched.cluster.is_running:
         _watched.cluster.start()
 
 
@@ -177,7 +177,7 @@ def test_load_alone_raises_no_alarm(watched: Watched) -> None:
 def test_a_database_that_is_away(watched: Watched) -> None:
     async def body(partners: Partners) -> None:
         async with watched.raising("database", "StoplistNotReady", "StoplistStoreErrors") as fault:
-            await asyncio.to_thread(watched.cluster.stop, keep=True)
+            await asyncio.to_thread(watched.cluster.stop)
             await partners.wait_for_refusals(20)
             fault.during = await watched.wait_for("store_lost", lambda lost: lost == WORKERS)
             await asyncio.to_thread(watched.cluster.start)
@@ -214,7 +214,7 @@ def test_a_worker_that_cannot_be_replaced(watched: Watched) -> None:
     async def body() -> None:
         alarms = ("StoplistWorkerDied", "StoplistWorkersMissing", "StoplistNotReady")
         async with watched.raising("no worker", *alarms) as fault:
-            await asyncio.to_thread(watched.cluster.stop, keep=True)
+            await asyncio.to_thread(watched.cluster.stop)
             before = watched.value("workers_replaced_total")
             kill_a_worker(watched)
             await watched.wait_for("workers_replaced_total", lambda replaced: replaced > before + 1)

@@ -170,7 +170,7 @@ def _start_balancer(name: balancers.Name, servers: list[RunningServer]) -> Itera
         "stoplist-key.pem": private_key,
         "ca.pem": issued.authority.certificate,
     }
-    with balancers.balancer(name, lambda port: _listening_on(port, name, text), files=files) as balancer:
+    with balancers.Balancer(name, lambda port: _listening_on(port, name, text), files=files) as balancer:
         yield BalancedServers(balancer)
 
 

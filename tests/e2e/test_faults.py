@@ -46,7 +46,7 @@ from tests.e2e.under_load import TURNS, WORKERS, DeploymentUnderLoad, deployed, 
 from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
 from tests.services import valkey as limit_stores
-from tests.services.proxy import Proxy, proxy
+from tests.services.proxy import Proxy
 from tests.services.valkey import Valkey
 from tests.time_limits import LONG_DATABASE, LONG_READS, setting_constants
 
@@ -106,10 +106,10 @@ def all_patient(
     """Run one deployment for all tests."""
     with contextlib.ExitStack() as running:
         with needed(pytestconfig, "on a limit store of their own"):
-            valkey = running.enter_context(limit_stores.valkey())
+            valkey = running.enter_context(limit_stores.Valkey())
         url = postgresql.fresh_database("patient")
         running.callback(postgresql.drop_database, url)
-        to_database, to_limits = running.enter_context(proxy(url)), running.enter_context(proxy(valkey.url))
+        to_database, to_limits = running.enter_context(Proxy(url)), running.enter_context(Proxy(valkey.url))
         urls = url, to_database.url(url), to_limits.url(valkey.url)
         deployment = running.enter_context(
             deployed(tmp_path_factory.mktemp("patient"), *urls, first=setting_constants(LONG_DATABASE | LONG_READS))
@@ -134,7 +134,7 @@ def pooled(
     with contextlib.ExitStack() as running:
         cluster = running.enter_context(own_cluster(pytestconfig))
         with needed(pytestconfig, "through a PgBouncer of their own"):
-            pooler = running.enter_context(poolers.pgbouncer(cluster.url("postgres"), settings=_FAST_RETRY))
+            pooler = running.enter_context(poolers.PgBouncer(cluster.url("postgres"), settings=_FAST_RETRY))
         url = cluster.fresh_database()
         deployment = running.enter_context(
             deployed(
@@ -176,7 +176,7 @@ def test_a_standby_takes_over(tmp_path: Path, valkey: Valkey, pytestconfig: pyte
 
     async def body(deployment: DeploymentUnderLoad, primary: services.Cluster, standby_url: str) -> None:
         async with under_load(deployment) as partners:
-            await asyncio.to_thread(hosts.crash, primary)
+            await asyncio.to_thread(primary.kill)
             await partners.wait_for_refusals(20)
             promoting = await asyncpg.connect(standby_url)
             assert await promoting.fetchval("SELECT pg_promote()")
@@ -184,11 +184,11 @@ def test_a_standby_takes_over(tmp_path: Path, valkey: Valkey, pytestconfig: pyte
 
     with contextlib.ExitStack() as running:
         primary = running.enter_context(own_cluster(pytestconfig))
-        standby = running.enter_context(hosts.standby(primary))
+        standby = running.enter_context(hosts.Standby(primary))
         url = primary.fresh_database()
         both = f"{standby.url_of_both(url)}?target_session_attrs=read-write"
         deployment = running.enter_context(deployed(tmp_path, both, both, own_limits_url(valkey)))
-        asyncio.run(body(deployment, primary, standby.url(url)))
+        asyncio.run(body(deployment, primary, standby.url_of(url)))
 
 
 # A frozen store
@@ -240,7 +240,7 @@ def test_either_store_freezes(proxied: ProxiedDeployment, patient: PatientDeploy
             under_load(proxied.deployment) as without_database,
             under_load(patient.deployment) as without_limits,
         ):
-            hosts.freeze(proxied.cluster)
+            proxied.cluster.freeze()
             patient.valkey.freeze()
             try:
                 async with asyncio.TaskGroup() as group:
@@ -248,7 +248,7 @@ def test_either_store_freezes(proxied: ProxiedDeployment, patient: PatientDeploy
                     group.create_task(_assert_callers_refused(proxied.deployment.server, without_database))
                     group.create_task(assert_counting_alone(patient.deployment, without_limits))
             finally:
-                hosts.thaw(proxied.cluster)
+                proxied.cluster.thaw()
                 patient.valkey.thaw()
             await wait_for_counting_alone(patient.deployment, 0)
         assert without_limits.seen.statuses[503] == 0
@@ -440,7 +440,7 @@ def test_postgresql_is_restarted_behind_pgbouncer(pooled: PooledDeployment) -> N
 
     async def body() -> None:
         async with under_load(pooled.deployment) as partners:
-            await asyncio.to_thread(pooled.cluster.stop, keep=True)
+            await asyncio.to_thread(pooled.cluster.stop)
             await partners.wait_for_refusals(5)
             await asyncio.to_thread(pooled.cluster.start)
 

@@ -27,7 +27,6 @@ from stoplist.web.admin.cookies import NAME
 from tests.builders import opened, sql, value
 from tests.cli.test_import_faults import write_list
 from tests.constants import HIGH_LIMIT, PATIENCE_S
-from tests.db import hosts
 from tests.e2e import load
 from tests.e2e.conftest import postgresql_installation, run_first
 from tests.e2e.invariants import check_records
@@ -331,17 +330,17 @@ async def stop_feeds(deployment: TwoClusters, servers: ReplacedServers, programs
 
 
 async def crash_accounts(deployment: TwoClusters, servers: ReplacedServers, programs: PersistentPrograms) -> None:
-    await asyncio.to_thread(hosts.crash, deployment.accounts)
+    await asyncio.to_thread(deployment.accounts.kill)
     await _stop(deployment.accounts, programs)
 
 
 async def crash_feeds(deployment: TwoClusters, servers: ReplacedServers, programs: PersistentPrograms) -> None:
-    await asyncio.to_thread(hosts.crash, deployment.feeds)
+    await asyncio.to_thread(deployment.feeds.kill)
     await _stop(deployment.feeds, programs)
 
 
 async def _stop(cluster: services.Cluster, programs: PersistentPrograms) -> None:
-    await asyncio.to_thread(cluster.stop, keep=True)
+    await asyncio.to_thread(cluster.stop)
     await programs.wait_for_refusals()
     await asyncio.to_thread(cluster.start)
 

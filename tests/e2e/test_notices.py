@@ -9,11 +9,9 @@ import pytest
 from standardwebhooks import Webhook
 
 from tests.builders import opened, value
-from tests.constants import PATIENCE_S
 from tests.e2e.server_process import Installation
 from tests.keys import CLIENT_CREDENTIALS, Key
-from tests.notices.outside import SECRET_TEXT, Outside
-from tests.notices.receiver import BROKEN, OK, serving_tls
+from tests.notices.receiver import BROKEN, OK, SECRET_TEXT, Receiver, serving_tls
 
 pytestmark = pytest.mark.slow
 
@@ -36,11 +34,11 @@ def test_an_alarm_arrives_across_a_restart(installation: Installation, tmp_path:
     folder = tmp_path / "outside"
     folder.mkdir()
     serving_tls(folder, "localhost")
-    with Outside(folder) as outside:
-        outside.receiver.answers = [BROKEN]
+    with Receiver(folder) as receiver:
+        receiver.answers = [BROKEN]
         installation.variables["SSL_CERT_FILE"] = str(folder / "ca.pem")
         variables = {
-            "NOTICE_URL": f"https://localhost:{outside.receiver.port}/in",
+            "NOTICE_URL": f"https://localhost:{receiver.port}/in",
             "NOTICE_SECRET": SECRET_TEXT,
             "NOTICE_ALLOW_PRIVATE": "yes",
         }
@@ -48,15 +46,15 @@ def test_an_alarm_arrives_across_a_restart(installation: Installation, tmp_path:
             key = installation.new_key()
             with server.client() as client:
                 raise_alarm(client, key)
-            first = outside.wait_for_notice(timeout_s=PATIENCE_S)
+            first = receiver.wait_for_notice()
             assert server.terminate() == 0
-        attempts = len(outside.receiver.received)
-        outside.receiver.arrived.clear()
-        outside.receiver.answers = [OK]
+        attempts = len(receiver.received)
+        receiver.arrived.clear()
+        receiver.answers = [OK]
         with installation.serving(**variables) as server:
-            second = outside.wait_for_notice(timeout_s=PATIENCE_S)
+            second = receiver.wait_for_notice()
             assert server.terminate() == 0
-        assert outside.receiver.received[attempts:] == [second]
+        assert receiver.received[attempts:] == [second]
     assert first.headers["webhook-id"] == second.headers["webhook-id"]
     notice = Webhook(SECRET_TEXT).verify(second.body, dict(second.headers))
     assert notice["type"] == "key.reuse_alarm"

@@ -12,7 +12,7 @@ from tests.e2e.conftest import postgresql_installation
 from tests.e2e.server_process import Installation
 from tests.keys import CLIENT_CREDENTIALS
 from tests.services import postgresql as services
-from tests.services.proxy import Proxy, proxy
+from tests.services.proxy import Proxy
 
 ONE_CLICK = {"List-Unsubscribe": "One-Click"}
 
@@ -24,7 +24,7 @@ def test_a_server_without_its_database_answers_503_and_recovers(
 
     A link is answered with a page that says to try again, also if only the answer to COMMIT is lost; never 200.
     """
-    with proxy(url := own_postgresql.fresh_database()) as to_database:
+    with Proxy(url := own_postgresql.fresh_database()) as to_database:
         _lose_the_database(own_postgresql, to_database, postgresql_installation(tmp_path, to_database.url(url)))
 
 
@@ -39,7 +39,7 @@ def _lose_the_database(own_cluster: services.Cluster, to_database: Proxy, instal
         bearer = {"authorization": f"Bearer {tokens['access_token']}"}
         assert client.get("/readyz").status_code == 200
 
-        own_cluster.stop(keep=True)
+        own_cluster.stop()
         refresh = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]}
         for answer in (
             _wait_until_not_ready(client),

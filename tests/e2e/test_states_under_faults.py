@@ -30,7 +30,6 @@ from stoplist.unsubscribes.model import OptOutStores
 from stoplist.web.api import prefer
 from tests.builders import ADMINISTRATOR, opened
 from tests.constants import HIGH_LIMIT, PATIENCE_S
-from tests.db import hosts
 from tests.e2e import load
 from tests.e2e.conftest import SECRET_KEY, own_limits_url
 from tests.e2e.partner_programs import (
@@ -242,11 +241,10 @@ def test_every_state_holds_while_processes_end(two_servers: TwoServers, tmp_path
                 await news()
                 waiters[-1].kill_worker()
                 await news()
-                await asyncio.to_thread(two_servers.cluster.stop, keep=True)
+                await asyncio.to_thread(two_servers.cluster.stop)
                 await asyncio.to_thread(two_servers.cluster.start)
                 await news()
-                await asyncio.to_thread(hosts.crash, two_servers.cluster)
-                await asyncio.to_thread(two_servers.cluster.stop, keep=True)
+                await asyncio.to_thread(two_servers.cluster.kill)
                 await asyncio.to_thread(two_servers.cluster.start)
                 await news()
             is_over.set()
@@ -350,11 +348,10 @@ def test_a_lost_database_answers_all_that_wait(two_servers: TwoServers) -> None:
         async with contextlib.AsyncExitStack() as held:
             servers = (two_servers.one, two_servers.other)
             lines = [line for one in servers for line in await _hold_at_each_worker(held, one, key)]
-            await asyncio.to_thread(hosts.crash, two_servers.cluster)
+            await asyncio.to_thread(two_servers.cluster.kill)
             for answer in await _answers(lines):
                 assert answer.status == 503
                 assert int(answer.headers["retry-after"]) > 0
-            await asyncio.to_thread(two_servers.cluster.stop, keep=True)
             await asyncio.to_thread(two_servers.cluster.start)
             for line in lines:  # the first requests of a worker may find connections that are broken
                 while (await load.send_once(line, load.issue(key))).status == 503:

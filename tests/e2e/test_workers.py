@@ -24,7 +24,7 @@ from tests.e2e.server_process import Installation, RunningServer, reserved_addre
 from tests.keys import Key
 from tests.server.serving import RawConnection, WireAnswer
 from tests.services.managed_program import reserve_port, wait_until
-from tests.services.proxy import Proxy, proxy
+from tests.services.proxy import Proxy
 from tests.services.valkey import Valkey
 
 READYZ = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -41,7 +41,7 @@ _BROKEN = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError)
 @pytest.fixture(scope="module")
 def proxied(scaled: Installation, valkey: Valkey) -> Iterator[tuple[Installation, Proxy]]:
     """Return an installation on the same database through a proxy."""
-    with proxy(scaled.database_url) as between:
+    with Proxy(scaled.database_url) as between:
         url = between.url(scaled.database_url)
         yield postgresql_installation(scaled.folder, url, LIMITS_URL=own_limits_url(valkey), WORKERS="2"), between
 

@@ -70,9 +70,7 @@ def deployed(
 @contextlib.contextmanager
 def own_cluster(config: pytest.Config) -> Iterator[services.Cluster]:
     """Start a PostgreSQL without autovacuum, because statistics in the middle of a test would be left to chance."""
-    with needed(config, "on a PostgreSQL of their own"), hosts.start_cluster() as cluster:
-        cluster.execute("ALTER SYSTEM SET autovacuum = off")
-        cluster.execute("SELECT pg_reload_conf()")
+    with needed(config, "on a PostgreSQL of their own"), hosts.own_cluster(autovacuum="off") as cluster:
         yield cluster
 
 

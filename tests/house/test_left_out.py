@@ -17,9 +17,9 @@ from tests.services.postgresql import SERVER_VARIABLE
 
 TESTS = """
 from tests.services import citus as citus_service
-from tests.services import haproxy, npm as node_packages, promtool as alert_rules, valkey
+from tests.services import managed_program, npm as node_packages, valkey
 
-haproxy.find_programs = valkey.find_programs = alert_rules.find_programs = lambda name: []
+managed_program.find_programs = valkey.find_programs = lambda name: []
 valkey.wheel_program = lambda: None
 
 def no_binaries():

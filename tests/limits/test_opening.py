@@ -131,7 +131,7 @@ def test_a_store_that_can_never_decide_stops_the_start(run: Run, answer: bytes) 
 @pytest.fixture(scope="module")
 def tls(pytestconfig: pytest.Config) -> Iterator[Valkey]:
     """A server that speaks only TLS, if the machine's own server supports it."""
-    with needed(pytestconfig, "on a limit store over TLS"), services.valkey(tls=True) as own:
+    with needed(pytestconfig, "on a limit store over TLS"), services.Valkey(tls=True) as own:
         yield own
 
 

@@ -16,7 +16,6 @@ from tests.constants import HOUR_S, SECOND_NS
 from tests.limits.counting import AtStore, ScriptLimiter, at_store, own_url, patience
 from tests.limits.naive_model import LimitedRequest, request
 from tests.services.valkey import Valkey
-from tests.services.valkey import valkey as throw_away
 
 pytestmark = pytest.mark.interpreter
 
@@ -208,7 +207,7 @@ def test_a_cluster_accepts_every_kind(run: Run) -> None:
         finally:
             await limiter.close()
 
-    with throw_away(cluster=True) as cluster, patience():
+    with Valkey(cluster=True) as cluster, patience():
         decisions = run(ask_all(cluster.url))
     assert all(decision.accepted for decision in decisions)
     assert len(decisions) == 4 * len(ODD)

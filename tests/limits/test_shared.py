@@ -19,7 +19,7 @@ from tests.builders import Run
 from tests.constants import SECOND_NS
 from tests.fakes import FakeClock
 from tests.limits.counting import at_store, own_url, patience
-from tests.services.proxy import ANSWERS, Proxy, proxy
+from tests.services.proxy import ANSWERS, Proxy
 from tests.services.valkey import Valkey
 
 pytestmark = pytest.mark.usefixtures("long_store_timeout")
@@ -36,7 +36,7 @@ def url(valkey: Valkey) -> str:
 @pytest.fixture
 def between(url: str) -> Iterator[Proxy]:
     """A proxy before that database."""
-    with proxy(url) as own:
+    with Proxy(url) as own:
         yield own
 
 

@@ -25,7 +25,7 @@ from tests.limits.naive_model import (
     request,
     requests,
 )
-from tests.services.proxy import Proxy, proxy
+from tests.services.proxy import Proxy
 from tests.services.valkey import Valkey
 
 BURST, BURST_LIMIT = LimitedRequest("api", "burst", "x"), 3
@@ -73,7 +73,7 @@ class StoreWithLimiters:
 def store_with_limiters(server: Valkey) -> Iterator[StoreWithLimiters]:
     url = own_url(server)
     # An absent store refuses at once; only a present one may take its time.
-    with proxy(url) as between, asyncio.Runner() as runner, patience():
+    with Proxy(url) as between, asyncio.Runner() as runner, patience():
         own = StoreWithLimiters(url, between, runner)
         try:
             yield own

@@ -15,9 +15,8 @@ from stoplist.limits.store import LimitStore
 from tests.builders import Run
 from tests.limits.counting import patience
 from tests.limits.scripted_store import scripted_store
-from tests.services.proxy import ANSWERS, REQUESTS, Proxy, proxy
+from tests.services.proxy import ANSWERS, REQUESTS, Proxy
 from tests.services.valkey import Valkey
-from tests.services.valkey import valkey as throw_away
 
 N = 5
 
@@ -46,7 +45,7 @@ class StoreUnderTest:
 @pytest.fixture(scope="module")
 def store_under_test(valkey: Valkey) -> Iterator[StoreUnderTest]:
     """Yield a server of the test's own, as other tests need the session's unchanged; skip if there is none."""
-    with throw_away(valkey.program) as own, proxy(own.url) as between:
+    with Valkey(valkey.program) as own, Proxy(own.url) as between:
         yield StoreUnderTest(own, between)
 
 

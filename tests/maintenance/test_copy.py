@@ -36,12 +36,11 @@ from tests.migration_fixture import (
     Interrupted,
     Move,
     assert_copied,
-    execute_all,
     interrupt_after,
     make_move,
 )
 from tests.services.pgbouncer import PgBouncer
-from tests.services.postgresql import PostgresqlServer
+from tests.services.postgresql import PostgresqlServer, run_statements
 from tests.unsubscribes.partner import OptOutDeployment, Organization, addresses, out
 
 LAST_TABLES = ("clients", "client_organizations")
@@ -130,7 +129,7 @@ def test_an_erasure_goes_on_ending_older_programs(move: Move) -> None:
         (source,) = connection.execute(facts).fetchall()
     assert None not in source
     move.copy()
-    assert tuple(asyncio.run(execute_all(move.target_url, facts))[0]) == source
+    assert tuple(run_statements(move.target_url, facts)[0]) == source
 
 
 def test_a_table_in_one_chunk_arrives_too(move: Move) -> None:
@@ -163,7 +162,7 @@ def test_the_audit_says_who_copied_when_and_how_much(move: Move) -> None:
 def test_the_creation_time_is_copied(move: Move) -> None:
     move.change_source("UPDATE deployment SET created_ms = 1234567890123")
     move.copy()
-    assert asyncio.run(execute_all(move.target_url, "SELECT created_ms FROM deployment"))[0][0] == 1234567890123
+    assert PostgresqlServer(move.target_url).value("SELECT created_ms FROM deployment") == 1234567890123
 
 
 def test_issued_tokens_and_cursors_stay_valid(move: Move) -> None:
@@ -203,10 +202,8 @@ def test_numbering_continues_after_the_last_row(move: Move) -> None:
 
     asyncio.run(body())
     for table, column in (("token_pairs", "pair_id"), ("audit", "audit_id")):
-        (row,) = asyncio.run(
-            execute_all(move.target_url, f"SELECT nextval(pg_get_serial_sequence('{table}', '{column}'))")
-        )
-        assert row[0] > max(row[0] for row in before[table])
+        query = f"SELECT nextval(pg_get_serial_sequence('{table}', '{column}'))"
+        assert PostgresqlServer(move.target_url).value(query) > max(row[0] for row in before[table])
 
 
 def test_it_works_through_a_pooler_in_transaction_mode(move: Move, pgbouncer: PgBouncer) -> None:

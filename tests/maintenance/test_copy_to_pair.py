@@ -6,7 +6,6 @@ Source: docs/interface.md sections D9 and D1, Feeds apart.
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,8 @@ from stoplist.errors import Refused, SettingsError, StoplistError
 from stoplist.maintenance.copy.copy import Step
 from stoplist.maintenance.copy.target import CopyTarget
 from tests.builders import apart, opened
-from tests.migration_fixture import Interrupted, Move, execute_all, interrupt_after, make_move, rows_of
-from tests.services.postgresql import PostgresqlServer
+from tests.migration_fixture import Interrupted, Move, interrupt_after, make_move, rows_of
+from tests.services.postgresql import PostgresqlServer, run_statements
 
 FEEDS_WITHOUT_OWNERS = "UPDATE feeds SET organization_uid = NULL"
 
@@ -116,7 +115,7 @@ def test_no_older_program_may_use_the_pair(move: Move) -> None:
     """Even where the first erasure was by an older one."""
     move.change_source("UPDATE deployment SET oldest_program = '0.1.0'")
     move.copy()
-    (row,) = asyncio.run(execute_all(move.target_url, "SELECT oldest_program, first_erasure_ms FROM deployment"))
+    (row,) = run_statements(move.target_url, "SELECT oldest_program, first_erasure_ms FROM deployment")
     assert row[0] == __version__
     assert row[1] is not None
 
@@ -224,9 +223,8 @@ def test_a_row_changed_in_the_feeds_after_it_was_copied_is_detected(move: Move) 
 
 
 def in_feeds(move: Move, *statements: str) -> None:
-    """Execute statements in the database of the feeds, from another thread than that of a copy."""
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        thread.submit(asyncio.run, execute_all(feeds_url(move), *statements)).result()
+    """Execute statements in the database of the feeds, also during a copy."""
+    run_statements(feeds_url(move), *statements)
 
 
 UNSUITABLE = {
@@ -263,5 +261,5 @@ def test_feeds_that_are_not_empty_are_refused(move: Move, row: str) -> None:
     in_feeds(move, f"INSERT INTO {row}")
     with pytest.raises(Refused, match="is not empty"):
         move.copy()
-    (count,) = asyncio.run(execute_all(move.target_url, "SELECT count(*) FROM copy_progress"))
+    (count,) = run_statements(move.target_url, "SELECT count(*) FROM copy_progress")
     assert count[0] == 0

@@ -14,7 +14,7 @@ from stoplist.notices.mail_texts import MailText, notice_text
 from stoplist.notices.model import KINDS, body_text
 from stoplist.notices.outcome import DELIVERED, DeliveryOutcome
 from stoplist.setting_values import SmtpServer
-from tests.notices.mail_server import SENDER, mail_server
+from tests.notices.mail_server import SENDER, MailServer
 from tests.notices.receiver import serving_tls, trusting
 
 pytestmark = pytest.mark.interpreter
@@ -51,7 +51,7 @@ def in_own_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
 @in_own_loop
 async def test_an_e_mail_arrives(folder: Path, is_starttls: bool) -> None:
     """It is sent by TLS from the first byte, and by STARTTLS."""
-    async with mail_server(folder, is_starttls=is_starttls) as server:
+    with MailServer(folder, is_starttls=is_starttls) as server:
         assert await send(server.settings(), trusting(folder)) == DELIVERED
     ((recipients, message),) = server.taken
     assert recipients == ["ann@example.org"]
@@ -69,7 +69,7 @@ async def test_a_mail_server_with_a_wrong_certificate_gets_nothing(
 ) -> None:
     """It does not get the password either."""
     serving_tls(tmp_path, "localhost")
-    async with mail_server(folder, is_starttls=is_starttls) as server:
+    with MailServer(folder, is_starttls=is_starttls) as server:
         outcome = await send(server.settings(), trusting(tmp_path))
     assert outcome == DeliveryOutcome("certificate not valid")
     assert server.taken == []
@@ -79,7 +79,7 @@ async def test_a_mail_server_with_a_wrong_certificate_gets_nothing(
 @in_own_loop
 async def test_nobody_else_gets_the_e_mail_of_an_encoded_word(folder: Path, local: str) -> None:
     """A header of such an address would be read as `bob@example.org`, as another header, or not at all."""
-    async with mail_server(folder, is_starttls=False) as server:
+    with MailServer(folder, is_starttls=False) as server:
         outcome = await send(server.settings(), trusting(folder), recipient=f"{local}@example.org")
     assert outcome == DeliveryOutcome("the address cannot be written in a header")
     assert server.taken == []
@@ -88,7 +88,7 @@ async def test_nobody_else_gets_the_e_mail_of_an_encoded_word(folder: Path, loca
 @in_own_loop
 async def test_nothing_is_sent_in_clear(folder: Path) -> None:
     """A server that offers no STARTTLS, or somebody in between who hides it, gets neither password nor message."""
-    async with mail_server(folder, is_starttls=True, offers_tls=False) as server:
+    with MailServer(folder, is_starttls=True, offers_tls=False) as server:
         outcome = await send(server.settings(), trusting(folder))
     assert outcome.error == "SMTPException"
     assert server.taken == []
@@ -96,21 +96,21 @@ async def test_nothing_is_sent_in_clear(folder: Path) -> None:
 
 @in_own_loop
 async def test_a_refusal_is_told_by_its_code_alone(folder: Path) -> None:
-    async with mail_server(folder, is_starttls=False, refusal="550 no such person ann@example.org") as server:
+    with MailServer(folder, is_starttls=False, refusal="550 no such person ann@example.org") as server:
         assert await send(server.settings(), trusting(folder)) == DeliveryOutcome("SMTP 550")
         assert await send(server.settings(password="wrong"), trusting(folder)) == DeliveryOutcome("SMTP 535")
 
 
 @in_own_loop
 async def test_a_server_that_is_away_is_a_failure(folder: Path) -> None:
-    async with mail_server(folder, is_starttls=False) as server:
+    with MailServer(folder, is_starttls=False) as server:
         pass
     assert not (await send(server.settings(), trusting(folder))).is_delivered
 
 
 @in_own_loop
 async def test_a_line_break_adds_no_header(folder: Path) -> None:
-    async with mail_server(folder, is_starttls=False) as server:
+    with MailServer(folder, is_starttls=False) as server:
         outcome = await send(server.settings(), trusting(folder), recipient="ann@example.org\r\nBcc: eve@example.org")
     assert outcome == DeliveryOutcome("ValueError")
     assert server.taken == []
@@ -118,7 +118,7 @@ async def test_a_line_break_adds_no_header(folder: Path) -> None:
 
 @in_own_loop
 async def test_a_recipient_may_have_letters_of_any_alphabet(folder: Path) -> None:
-    async with mail_server(folder, is_starttls=False) as server:
+    with MailServer(folder, is_starttls=False) as server:
         assert await send(server.settings(), trusting(folder), recipient="jürgen@xn--r8jz45g.example") == DELIVERED
     ((recipients, _),) = server.taken
     assert recipients == ["jürgen@xn--r8jz45g.example"]

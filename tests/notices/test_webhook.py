@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from stoplist.notices.outcome import DELIVERED, DeliveryOutcome
 from stoplist.notices.signing import signature_headers
 from stoplist.notices.webhook import MAX_ANSWER_BYTES
-from tests.notices.receiver import BROKEN, HANGS, OK, SECRET, Receiver, receiving, serving_tls, trusting
+from tests.notices.receiver import BROKEN, HANGS, OK, SECRET, Receiver, serving_tls, trusting
 
 pytestmark = pytest.mark.interpreter
 
@@ -19,12 +19,9 @@ NOW_MS = 2_431_152_000_000
 BODY = '{"type":"notice.test"}'
 
 
-def on_receiver(folder: Path, test: Callable[[Receiver], Awaitable[None]]) -> None:
-    async def body() -> None:
-        async with receiving(folder) as receiver:
-            await test(receiver)
-
-    asyncio.run(body())
+def on_receiver(folder: Path, test: Callable[[Receiver], Coroutine[Any, Any, None]]) -> None:
+    with Receiver(folder) as receiver:
+        asyncio.run(test(receiver))
 
 
 def test_a_notice_arrives_signed(certificate_folder: Path) -> None:

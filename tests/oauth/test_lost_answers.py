@@ -87,7 +87,7 @@ async def _messages(reader: asyncio.StreamReader) -> AsyncIterator[tuple[bytes, 
 @contextlib.asynccontextmanager
 async def rotation_proxy(url: str, clock: FakeClock) -> AsyncIterator[tuple[RotationProxy, TokenDeployment]]:
     """Yield a proxy before this server, and a deployment that uses it."""
-    with closing(RotationProxy(url)) as between:
+    with RotationProxy(url) as between:
         async with token_deployment(f"{between.url(url)}?sslmode=disable", clock) as deployment:
             yield between, deployment
 

@@ -1,14 +1,12 @@
 """Databases of released versions, kept by tools/release_fixture.py, each with what its partners and people hold."""
 
-import asyncio
 import gzip
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import asyncpg
-
 from stoplist.db.opening import sqlite_path
+from tests.services.postgresql import PostgresqlServer
 
 FOLDER = Path(__file__).parent
 SQLITE, POSTGRESQL, HELD = "sqlite.db.gz", "postgresql.sql.gz", "held.json.gz"
@@ -51,16 +49,8 @@ def restore(version: str, url: str) -> Held:
     """Restore the database of a version where `url` says, which must be empty, and return what people hold of it."""
     path = sqlite_path(url)
     if path is None:
-        asyncio.run(_execute(url, gzip.decompress((FOLDER / version / POSTGRESQL).read_bytes()).decode()))
+        PostgresqlServer(url).execute(gzip.decompress((FOLDER / version / POSTGRESQL).read_bytes()).decode())
     else:
         Path(path).write_bytes(gzip.decompress((FOLDER / version / SQLITE).read_bytes()))
     held = json.loads(gzip.decompress((FOLDER / version / HELD).read_bytes()))
     return Held(**held["postgresql" if path is None else "sqlite"])
-
-
-async def _execute(url: str, script: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute(script)
-    finally:
-        await connection.close()

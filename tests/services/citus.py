@@ -3,19 +3,15 @@
 Nothing installs Citus for the tests: they are left out elsewhere, in continuous integration too.
 """
 
-import asyncio
 import contextlib
 import secrets
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import asyncpg
-
 from tests.services.managed_program import Unavailable as Unavailable
-from tests.services.postgresql import Cluster, cluster, find_binaries
+from tests.services.postgresql import Cluster, find_binaries, run_statements
 
 # Tests need speed, not durability. Few shards are created faster.
 _SETTINGS = {
@@ -51,8 +47,8 @@ class Citus:
         for worker in self.workers:
             worker.execute(f'CREATE DATABASE "{database}" TEMPLATE template0')
         for node in self.nodes:
-            _execute(node.url(database), "CREATE EXTENSION citus")
-        _execute(
+            run_statements(node.url(database), "CREATE EXTENSION citus")
+        run_statements(
             url,
             f"SELECT citus_set_coordinator_host('127.0.0.1', {self.coordinator.port})",
             *(f"SELECT citus_add_node('127.0.0.1', {worker.port})" for worker in self.workers),
@@ -74,7 +70,7 @@ def citus() -> Iterator[Citus]:
     with contextlib.ExitStack() as stack:
         # One for all nodes: Citus gives a role that exists on its nodes the password of the coordinator.
         password = secrets.token_hex(16)
-        nodes = [stack.enter_context(cluster(binaries, settings=_SETTINGS, password=password)) for _ in range(3)]
+        nodes = [stack.enter_context(Cluster(binaries, settings=_SETTINGS, password=password)) for _ in range(3)]
         for node in nodes:
             node.let_log_in_elsewhere()
         yield Citus(nodes[0], tuple(nodes[1:]))
@@ -87,17 +83,3 @@ def _library_folder(binaries: Path) -> Path:
         return binaries.parent / "lib"
     answer = subprocess.run([pg_config, "--pkglibdir"], capture_output=True, text=True)
     return Path(answer.stdout.strip() or binaries.parent / "lib")
-
-
-def _execute(url: str, *statements: str) -> None:
-    async def body() -> None:
-        connection = await asyncpg.connect(url)
-        try:
-            for statement in statements:
-                await connection.execute(statement)
-        finally:
-            await connection.close()
-
-    # In a thread, so that it works under a test's running event loop too.
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        thread.submit(asyncio.run, body()).result()

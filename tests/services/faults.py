@@ -1,11 +1,9 @@
 """An HTTPS proxy between a client and `stoplist serve` that injects faults, as networks and other proxies cause them.
 
-It runs on an event loop and a thread of its own; tests control it from theirs:
-
-    from tests.services.faults import faults
+    from tests.services.faults import Faults
     from tests.services.fault_kinds import DROP, LOSE, Hold, Reply, is_api, is_refresh
 
-    with faults(server.base_url, server.ca.parent) as between:      # server: tests.e2e.server_process.Server
+    with Faults(server.base_url, server.ca.parent) as between:      # server: tests.e2e.server_process.Server
         client = Client(between.base_url, ca_file=between.ca, …)    # ca, certificate and key are the server's
         between.next(LOSE, when=is_refresh)                         # the answer to the next refresh is lost
         between.next(Reply(status=503), None, DROP, when=is_api)    # the first and third request of the API from now on
@@ -20,26 +18,20 @@ it, `held.wait()` returns once the server has answered (and so has committed), a
 
 import asyncio
 import collections
-import contextlib
 import socket
 import ssl
 import struct
 import threading
-from asyncio import IncompleteReadError, StreamReader, StreamWriter
-from collections.abc import Callable, Coroutine, Iterator
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from tests.constants import PATIENCE_S
 from tests.services.fault_kinds import CUT, DROP, INTERIM, LOSE, RESET, Alter, Fault, Hold, Which, is_any
 from tests.services.http_messages import Reply, Request, read_reply, read_request, reply_bytes, request_bytes
-from tests.services.managed_program import end_other_tasks, reserve_port
-
-# More than any page or batch, so that the reader never waits for its consumer.
-_BUFFER_BYTES = 1 << 25
+from tests.services.threaded_server import BUFFER_BYTES, ThreadedServer
 
 
 class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,8 +51,8 @@ class RecordedExchange(msgspec.Struct, frozen=True, kw_only=True):
         return self.request.path
 
 
-class Faults:
-    """Serves HTTPS at `base_url` until it is closed. Every method takes effect before it returns.
+class Faults(ThreadedServer):
+    """Serves HTTPS at `base_url` until it is closed.
 
     `server`: https:// with the certificate of `folder`, or http:// to a server that trusts this proxy.
     `folder`: contains `ca.pem`, `server.pem` and `server-key.pem`, as a development server creates them.
@@ -75,17 +67,10 @@ class Faults:
         self._arrived: list[Request] = []
         self._exchange: list[RecordedExchange] = []
         self._idle: set[StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._reserved = reserve_port()
-        self.port = int(self._reserved.getsockname()[1])
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(folder / "server.pem", folder / "server-key.pem")
+        super().__init__(tls)
         self.base_url = f"https://localhost:{self.port}"
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(folder / "server.pem", folder / "server-key.pem")
-        self._listener: asyncio.Server | None = None
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="faults", daemon=True)
-        self._thread.start()
-        self._run(self._listen())
 
     def next(self, *faults: Fault, when: Which = is_any) -> None:
         """Plan these faults, one each and in this order, for the next requests that `when` selects."""
@@ -134,55 +119,18 @@ class Faults:
         """Close the idle connections, as servers do."""
         self._run(self._close_idle())
 
-    def close(self) -> None:
-        """Break all connections for good. May be repeated."""
-        if self._loop.is_closed():
-            return
-        self._run(self._end())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        # Closing the loop alone would not wait for the thread that looked a host name up.
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
-        self._reserved.close()
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
-
-    async def _listen(self) -> None:
-        # asyncio turns Nagle's algorithm off only for sockets with proto TCP, which create_server does not set.
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", self.port))
-        self._listener = await asyncio.start_server(
-            self._accept, sock=listener, ssl=self._context, limit=_BUFFER_BYTES, ssl_shutdown_timeout=PATIENCE_S
-        )
-
     async def _close_idle(self) -> None:
         for writer in self._idle:
             writer.close()
 
-    async def _end(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-        await end_other_tasks()
-
-    def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
-        self.connections += 1
-        task = self._loop.create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        self.connections += 1
         upstream = _Upstream(self)
         try:
-            # A connection broken on one side is broken on the other.
-            with contextlib.suppress(OSError, IncompleteReadError):
-                while (request := await self._next_request(reader, writer)) is not None:
-                    if not await self._handle(request, upstream, writer):
-                        break
+            while (request := await self._next_request(reader, writer)) is not None:
+                if not await self._answer(request, upstream, writer):
+                    break
         finally:
-            writer.transport.abort()
             upstream.close()
 
     async def _next_request(self, reader: StreamReader, writer: StreamWriter) -> Request | None:
@@ -195,8 +143,8 @@ class Faults:
             self._arrived.append(request)
         return request
 
-    async def _handle(self, request: Request, upstream: "_Upstream", writer: StreamWriter) -> bool:
-        """Return whether the connection stays open."""
+    async def _answer(self, request: Request, upstream: "_Upstream", writer: StreamWriter) -> bool:
+        """Return whether the connection stays open. Raise OSError or EOFError to break it."""
         fault = self._fault_of(request)
         server_reply = reported = None
         try:
@@ -213,8 +161,13 @@ class Faults:
             await writer.drain()
             await asyncio.sleep(0)  # drain alone does not let others run
         if reported is None:
-            return False
-        return await _send_reply(reported, writer, is_cut=fault is CUT)
+            raise ConnectionAbortedError
+        message = reply_bytes(reported)
+        # Half of the body, or half of the head if there is none.
+        left_out = (len(reported.body) // 2 or len(message) // 2) if fault is CUT else 0
+        writer.write(message[: len(message) - left_out])
+        await writer.drain()
+        return fault is not CUT
 
     def _fault_of(self, request: Request) -> Fault:
         with self._plans:
@@ -252,19 +205,6 @@ def _exchange(request: Request, fault: Fault, server_reply: Reply | None, report
     )
 
 
-async def _send_reply(reported: Reply, writer: StreamWriter, *, is_cut: bool) -> bool:
-    """Return whether the connection stays open: not after half a body, or half a head if there is no body."""
-    message = reply_bytes(reported)
-    half = len(reported.body) // 2 or len(message) // 2
-    writer.write(message[: len(message) - half] if is_cut else message)
-    await writer.drain()
-    if is_cut:
-        # Closed normally, so that the half arrives.
-        writer.close()
-        await writer.wait_closed()
-    return not is_cut
-
-
 class _Upstream:
     """The server connection of one client connection, opened when needed."""
 
@@ -273,7 +213,7 @@ class _Upstream:
         self._streams: tuple[StreamReader, StreamWriter] | None = None
 
     async def ask(self, request: Request) -> Reply:
-        """Return the server's answer. Raise OSError or IncompleteReadError if there is none."""
+        """Return the server's answer. Raise OSError or EOFError if there is none."""
         if self._streams is None or self._streams[0].at_eof():
             self.close()
             self._streams = await self._open()
@@ -289,14 +229,4 @@ class _Upstream:
     async def _open(self) -> tuple[StreamReader, StreamWriter]:
         server = urlsplit(self._proxy.server)
         tls = ssl.create_default_context(cafile=self._proxy.ca) if server.scheme == "https" else None
-        return await asyncio.open_connection(server.hostname, server.port, ssl=tls, limit=_BUFFER_BYTES)
-
-
-@contextlib.contextmanager
-def faults(server: str, folder: Path) -> Iterator[Faults]:
-    """Start a proxy before the server; see `Faults`."""
-    between = Faults(server, folder)
-    try:
-        yield between
-    finally:
-        between.close()
+        return await asyncio.open_connection(server.hostname, server.port, ssl=tls, limit=BUFFER_BYTES)

@@ -96,25 +96,14 @@ async def _read_head(reader: StreamReader) -> tuple[str, dict[str, str]]:
 
 
 async def _read_body(reader: StreamReader, headers: Mapping[str, str]) -> bytes:
-    if headers.get("transfer-encoding") == "chunked":
-        return b"".join([piece async for piece in _Chunks(reader)])
-    return await reader.readexactly(int(headers.get("content-length", "0")))
-
-
-class _Chunks:
-    def __init__(self, reader: StreamReader) -> None:
-        self._reader = reader
-
-    def __aiter__(self) -> "_Chunks":
-        return self
-
-    async def __anext__(self) -> bytes:
-        size = int((await self._reader.readuntil(b"\r\n")).partition(b";")[0], 16)
-        piece = await self._reader.readexactly(size)
-        await self._reader.readexactly(2)
-        if not size:
-            raise StopAsyncIteration
-        return piece
+    if headers.get("transfer-encoding") != "chunked":
+        return await reader.readexactly(int(headers.get("content-length", "0")))
+    body = b""
+    while size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
+        body += await reader.readexactly(size)
+        await reader.readexactly(2)
+    await reader.readexactly(2)
+    return body
 
 
 def _head(start: str, headers: Mapping[str, str], length: int | None) -> bytes:

@@ -4,7 +4,7 @@ Tests may stop, freeze, kill and restart them. When the test process ends, in wh
 its folder removed.
 """
 
-import asyncio
+import importlib.util
 import os
 import pwd
 import shutil
@@ -14,8 +14,10 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from urllib.parse import urlsplit, urlunsplit
 
 import psutil
 
@@ -25,10 +27,13 @@ _SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin")
 
 # The cleanup process reads the id of the current process group, or an empty line for none. Its input ends when the test
 # process does, also after SIGKILL; then it cleans up. In a session of its own, Ctrl-C does not reach it.
+# One of the program's processes may write a moment longer than the first one lives.
 _CLEANUP_SCRIPT = """
 while read -r group; do held=$group; done
-[ -z "$held" ] || kill -s KILL -- "-$held" 2>/dev/null
-rm -rf "$1"
+if [ -n "$held" ]; then
+    {end}
+fi
+for _ in 1 2 3 4 5; do rm -rf "$1" 2>/dev/null && break; sleep 0.2; done
 """
 
 
@@ -37,19 +42,47 @@ class Unavailable(Exception):
 
 
 class ManagedProgram:
-    """A program on a reserved port of 127.0.0.1, which nothing else can take, also while the program is stopped."""
+    """A program on a reserved port of 127.0.0.1, which nothing else can take, also while the program is stopped.
 
-    def __init__(self, name: str, *, user: pwd.struct_passwd | None = None, second_port: int = 0) -> None:
+    It runs within its context: `with Valkey() as store`. Entering raises Unavailable if it does not start.
+    """
+
+    _stop_signal = signal.SIGTERM
+    # How the cleanup process ends the program, whose process group is `$held`.
+    _final_end = 'kill -s KILL -- "-$held" 2>/dev/null'
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        user: pwd.struct_passwd | None = None,
+        second_port: int = 0,
+        parent: Path = Path("/tmp"),
+    ) -> None:
         """`second_port`: the program needs one more port, at this offset from its own."""
         self._name, self._user = name, user
         self._process: subprocess.Popen[bytes] | None = None
         self._reserved = reserve_ports(second_port) if second_port else [reserve_port()]
         self.port = int(self._reserved[0].getsockname()[1])
-        self.folder = Path(tempfile.mkdtemp(prefix=f"stoplist-{name}-", dir="/tmp"))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"stoplist-{name}-", dir=parent))
         self._hand_over(self.folder)
         self._cleanup_process = subprocess.Popen(
-            ["/bin/sh", "-c", _CLEANUP_SCRIPT, "cleanup", self.folder], stdin=subprocess.PIPE, start_new_session=True
+            ["/bin/sh", "-c", _CLEANUP_SCRIPT.format(end=self._final_end), "cleanup", self.folder],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
         )
+
+    def __enter__(self) -> Self:
+        try:
+            self._prepare()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def pid(self) -> int:
@@ -57,6 +90,10 @@ class ManagedProgram:
         if self._process is None:
             raise RuntimeError(f"{self._name} does not run")
         return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     @property
     def cleanup_pid(self) -> int:
@@ -76,29 +113,31 @@ class ManagedProgram:
             )
         self._set_cleanup_group(str(self._process.pid))
         try:
-            wait_until(lambda: self._has_ended() or self._serves(), f"{self._name} to serve")
+            wait_until(lambda: not self.is_running or self._serves(), f"{self._name} to serve")
         except TimeoutError as error:
             raise Unavailable(f"{self._name} does not serve: {self._log_tail()}") from error
-        if self._has_ended():
+        if not self.is_running:
             raise Unavailable(f"{self._name} does not start: {self._log_tail()}")
 
     def stop(self) -> None:
-        """End the program by SIGTERM, after thawing a frozen one. It may be started again; the call may be repeated."""
-        self._end(signal.SIGTERM)
+        """End the program by its signal, also a frozen one. It may be started again; the call may be repeated."""
+        self._end(self._stop_signal)
 
     def kill(self) -> None:
-        """Kill the program, as in a crash. It may be started again."""
+        """Kill the program, as in a crash, and wait for the end of all its processes. It may be started again."""
         self._end(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Suspend the program: connections stay open, new ones are accepted, and nothing is answered."""
-        os.killpg(self.pid, signal.SIGSTOP)
-        process = psutil.Process(self.pid)
-        wait_until(lambda: process.status() == psutil.STATUS_STOPPED, f"{self._name} to freeze")
+        """Suspend all processes: connections stay open, new ones are accepted, and nothing is answered."""
+        processes = self._processes()
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
+        wait_until(lambda: processes[0].status() == psutil.STATUS_STOPPED, f"{self._name} to freeze")
 
     def thaw(self) -> None:
         """Resume a frozen program."""
-        os.killpg(self.pid, signal.SIGCONT)
+        _resume(self._processes())
 
     def close(self) -> None:
         """End the program for good and remove its folder. May be repeated."""
@@ -107,6 +146,9 @@ class ManagedProgram:
             reserved.close()
         if self._cleanup_process.returncode is None:
             self._cleanup_process.communicate()
+
+    def _prepare(self) -> None:
+        """Write the files that the program needs."""
 
     def _command(self) -> Sequence[str | Path]:
         raise NotImplementedError
@@ -122,21 +164,26 @@ class ManagedProgram:
         return True
 
     def _end(self, signal_number: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is None:
+        if self._process is None:
             return
-        if process.poll() is None:
-            os.killpg(process.pid, signal_number)
-            os.killpg(process.pid, signal.SIGCONT)
+        processes: list[psutil.Process] = []
+        if self._process.poll() is None:
+            os.kill(self.pid, signal.SIGSTOP)  # so that it starts no more processes
+            processes = self._processes()
+            os.killpg(self.pid, signal_number)
+            _resume(processes)
         try:
-            process.wait(PATIENCE_S)
+            self._process.wait(PATIENCE_S)
         finally:
+            self._process = None
             self._set_cleanup_group("")
-        # One of its worker processes may live and listen a moment longer.
-        wait_until(lambda: not self._listens(), f"{self._name} to leave its port")
+        # One of its processes may live, listen and hold memory a moment longer.
+        wait_until(lambda: all(map(has_ended, processes)) and not self._listens(), f"the end of {self._name}")
 
-    def _has_ended(self) -> bool:
-        return self._process is None or self._process.poll() is not None
+    def _processes(self) -> list[psutil.Process]:
+        """Return the program's first process and its descendants."""
+        first = psutil.Process(self.pid)
+        return [first, *first.children(recursive=True)]
 
     def _set_cleanup_group(self, group: str) -> None:
         assert self._cleanup_process.stdin is not None
@@ -167,22 +214,26 @@ class ManagedProgram:
         return " ".join(line for log in logs for line in log.read_text(errors="replace").splitlines()[-5:])
 
 
-async def end_other_tasks() -> None:
-    """Cancel all other tasks of this loop, and close their sockets."""
-    await asyncio.sleep(0)  # Start handlers of connections accepted just now, so that their sockets are closed too.
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-    await asyncio.sleep(0)  # The loop closes the sockets in its next iteration.
+def _resume(processes: Sequence[psutil.Process]) -> None:
+    for process in reversed(processes):
+        with suppress(psutil.NoSuchProcess):
+            process.resume()
 
 
-def wait_until(is_true: Callable[[], bool], what: str, *, seconds: float = PATIENCE_S) -> None:
+def has_ended(process: psutil.Process) -> bool:
+    """Return whether the process has ended, even as a zombie."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def wait_until(is_true: Callable[[], bool], what: str) -> None:
     """Poll every 5 ms until `is_true`. Raise TimeoutError, with `what` in its text, if that takes too long."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE_S
     while not is_true():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {seconds:g} s for {what}")
+            raise TimeoutError(f"waited {PATIENCE_S:g} s for {what}")
         time.sleep(0.005)
 
 
@@ -210,6 +261,28 @@ def reserve_ports(offset: int) -> list[socket.socket]:
             return [first, reserve_port(first.getsockname()[1] + offset)]
         except (OSError, OverflowError):
             first.close()
+
+
+def at_port(url: str, port: int) -> str:
+    """Return the same URL at this port of 127.0.0.1."""
+    parts = urlsplit(url)
+    account, at, _ = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{account}{at}127.0.0.1:{port}"))
+
+
+def find_program(name: str, *, package: str | None = None) -> Path:
+    """Return the program of that name. Raise Unavailable, which names the package of Debian, if there is none."""
+    for program in find_programs(name):
+        return program
+    raise Unavailable(f"no {name} was found (on Debian: apt install {package or name}).")
+
+
+def find_in_wheel(package: str, *path: str) -> Path | None:
+    """Return a path in the wheel of this package, if it is installed. Its Python code is never run."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    return Path(spec.submodule_search_locations[0], *path)
 
 
 def find_programs(name: str) -> list[Path]:

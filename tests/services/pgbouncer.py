@@ -4,12 +4,11 @@ It has few connections to the database, so that many clients share them, and no 
 state in its session. The settings work with 1.18, which does not support prepared statements.
 """
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
-from tests.services.managed_program import ManagedProgram, find_programs, unprivileged_user
+from tests.services.managed_program import ManagedProgram, at_port, find_program, unprivileged_user
 from tests.services.managed_program import Unavailable as Unavailable
 
 POOL_SIZE = 5
@@ -30,26 +29,21 @@ _SETTINGS = {
 
 
 class PgBouncer(ManagedProgram):
-    """A PgBouncer in front of every database of one server."""
+    """A PgBouncer in front of every database of the server of a `postgresql://` URL.
 
-    def __init__(self, program: Path, server_url: str, *, settings: Mapping[str, str]) -> None:
-        self._program, self._settings = program, settings
+    `settings` are lines of its configuration, which override the defaults of this module.
+    """
+
+    def __init__(self, server_url: str, *, settings: Mapping[str, str] | None = None) -> None:
+        self._program, self._server_url, self._settings = find_program("pgbouncer"), server_url, settings or {}
         super().__init__("pgbouncer", user=unprivileged_user("PgBouncer"))
-        try:
-            self._configure(server_url)
-            self.start()
-        except BaseException:
-            self.close()
-            raise
 
     def url(self, database_url: str) -> str:
         """Return the URL of the same database through this PgBouncer."""
-        parts = urlsplit(database_url)
-        account = parts.netloc.rpartition("@")[0]
-        return urlunsplit(parts._replace(netloc=f"{account}@127.0.0.1:{self.port}"))
+        return at_port(database_url, self.port)
 
-    def _configure(self, server_url: str) -> None:
-        server = urlsplit(server_url)
+    def _prepare(self) -> None:
+        server = urlsplit(self._server_url)
         user, password = (unquote(part or "").replace('"', '""') for part in (server.username, server.password))
         self._write("users.txt", f'"{user}" "{password}"\n')
         settings = {**_SETTINGS, "listen_port": str(self.port), **self._settings}
@@ -63,23 +57,3 @@ class PgBouncer(ManagedProgram):
 
     def _command(self) -> list[str | Path]:
         return [self._program, self.folder / "pgbouncer.ini"]
-
-
-@contextlib.contextmanager
-def pgbouncer(server_url: str, *, settings: Mapping[str, str] | None = None) -> Iterator[PgBouncer]:
-    """Start a PgBouncer before the server of that `postgresql://` URL. Raise Unavailable if it is missing.
-
-    `settings` are lines of its configuration, which override the defaults of this module.
-    """
-    own = PgBouncer(find_program(), server_url, settings=settings or {})
-    try:
-        yield own
-    finally:
-        own.close()
-
-
-def find_program() -> Path:
-    """Return the PgBouncer program of this machine. Raise Unavailable if there is none."""
-    for program in find_programs("pgbouncer"):
-        return program
-    raise Unavailable("no PgBouncer was found. Install one (on Debian: apt install pgbouncer).")

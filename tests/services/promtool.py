@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.constants import ROOT
-from tests.services.managed_program import Unavailable, find_programs
+from tests.services.managed_program import find_program
 
 RULES = ROOT / "deploy" / "prometheus" / "stoplist.rules.yml"
 FIRING = 'group by (alertname) (ALERTS{alertstate="firing"})'
@@ -35,10 +35,10 @@ class Phase(NamedTuple):
 
 
 class Promtool:
-    """The program, found by `find`."""
+    """The promtool of this machine. Raise Unavailable if there is none."""
 
-    def __init__(self, program: Path) -> None:
-        self._program = program
+    def __init__(self) -> None:
+        self._program = find_program("promtool", package="prometheus")
 
     def check(self, *arguments: str | Path) -> str:
         """Run the tool, which must succeed, and return its output."""
@@ -55,13 +55,6 @@ class Promtool:
                 json.dumps({"rule_files": [str(RULES)], "evaluation_interval": _EVALUATED_EVERY, "tests": tests})
             )
             self.check("test", "rules", file)
-
-
-def find() -> Promtool:
-    """Return the promtool of this machine. Raise Unavailable if there is none."""
-    for program in find_programs("promtool"):
-        return Promtool(program)
-    raise Unavailable("no promtool was found. Install one (on Debian: apt install prometheus).")
 
 
 def metric_names(page: str) -> set[str]:

@@ -31,7 +31,7 @@ from tests.services.fault_kinds import (
     is_credentials,
     is_refresh,
 )
-from tests.services.faults import Faults, faults
+from tests.services.faults import Faults
 
 # The interpreter does not matter to the proxy: once is enough.
 pytestmark = pytest.mark.slow
@@ -62,7 +62,7 @@ def key(installation: Installation, server: RunningServer) -> Key:
 @pytest.fixture
 def between(server: RunningServer) -> Iterator[Faults]:
     """Start a proxy before the server."""
-    with faults(server.base_url, server.ca.parent) as own:
+    with Faults(server.base_url, server.ca.parent) as own:
         yield own
 
 
@@ -137,7 +137,7 @@ def test_it_terminates_tls_for_a_trusting_server(
 ) -> None:
     """An operator's proxy does the same."""
     behind = Installation(tmp_path_factory.mktemp("behind"), TRUSTED_PROXIES="127.0.0.1/32")
-    with behind.serving() as plain, faults(f"http://127.0.0.1:{plain.port}", server.ca.parent) as between:
+    with behind.serving() as plain, Faults(f"http://127.0.0.1:{plain.port}", server.ca.parent) as between:
         key = behind.new_key(per_minute=100)
         with server.client(base_url=between.base_url) as line:
             assert submit(line, authorized(line, key), "ann@behind.test").status_code == 200
@@ -296,7 +296,7 @@ def test_a_stopped_server_breaks_the_connection(
     installation = Installation(tmp_path_factory.mktemp("gone"), TRUSTED_PROXIES="127.0.0.1/32")
     with (
         installation.serving() as first,
-        faults(f"http://127.0.0.1:{first.port}", server.ca.parent) as between,
+        Faults(f"http://127.0.0.1:{first.port}", server.ca.parent) as between,
         server.client(base_url=between.base_url) as line,
     ):
         assert line.get("/healthz").status_code == 200
@@ -313,7 +313,7 @@ def test_it_leaves_no_thread(server: RunningServer) -> None:
     before, held = set(threading.enumerate()), Hold()
     with (
         ThreadPoolExecutor(max_workers=1) as other,
-        faults(server.base_url, server.ca.parent) as between,
+        Faults(server.base_url, server.ca.parent) as between,
         server.client(base_url=between.base_url) as line,
     ):
         between.next(held)

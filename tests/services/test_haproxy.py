@@ -78,7 +78,7 @@ def answer(port: int) -> bytes:
 def test_a_balancer_forwards_and_ends(balancer_name: services.Name, target: int) -> None:
     """It serves on its port, also after a kill and restart, and leaves nothing behind."""
     text = TEXTS[balancer_name]
-    with services.balancer(balancer_name, lambda port: text.format(port=port, target=target)) as own:
+    with services.Balancer(balancer_name, lambda port: text.format(port=port, target=target)) as own:
         assert answer(own.port) == b"/asked"
         own.kill()
         with pytest.raises(ConnectionRefusedError):
@@ -95,6 +95,6 @@ def test_a_wrong_configuration_is_reported(balancer_name: services.Name) -> None
     """The report has the program's own message, and comes without waiting."""
     with (
         pytest.raises(services.Unavailable, match=r"does not start: .*nonsense"),
-        services.balancer(balancer_name, lambda _: "nonsense;\n"),
+        services.Balancer(balancer_name, lambda _: "nonsense;\n"),
     ):
         pass

@@ -92,7 +92,7 @@ def test_a_wrong_password_is_refused(pgbouncer: services.PgBouncer, postgresql_u
 
 
 def test_it_restarts_on_the_same_port_after_a_kill(postgresql: PostgresqlServer, postgresql_url: str) -> None:
-    with services.pgbouncer(postgresql.url("postgres")) as own:
+    with services.PgBouncer(postgresql.url("postgres")) as own:
         own.kill()
         with pytest.raises(OSError, match=r"Connect call failed|refused"):
             asyncio.run(asyncpg.connect(own.url(postgresql_url)))

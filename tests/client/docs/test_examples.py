@@ -25,7 +25,7 @@ from tests.client.partners import Partner
 from tests.constants import PATIENCE_S
 from tests.e2e.server_process import ProcessOutput
 from tests.services.fault_kinds import RESET, Hold, Reply, is_api
-from tests.services.faults import Faults, faults
+from tests.services.faults import Faults
 from tests.services.managed_program import reserve_port
 
 EXAMPLES = Path(stoplist_client.__file__).parents[2] / "examples"
@@ -35,7 +35,7 @@ WEBHOOK_SECRET = "shared with those who send"
 @pytest.fixture
 def between(partner: Partner) -> Iterator[Faults]:
     """A proxy in front of the service, through which the programs connect."""
-    with faults(partner.service.base_url, partner.service.server.ca.parent) as proxy:
+    with Faults(partner.service.base_url, partner.service.server.ca.parent) as proxy:
         yield proxy
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.client.partners import BlockingAsyncClient, Opener, Partner, Service
-from tests.services.faults import Faults, faults
+from tests.services.faults import Faults
 
 
 class NoWaitClient(NamedTuple):
@@ -23,7 +23,7 @@ PartnerMaker = Callable[..., Partner]
 @pytest.fixture
 def between(service: Service) -> Iterator[Faults]:
     """A proxy in front of the service. Asserts that all planned faults happened and no refresh token was sent twice."""
-    with faults(service.base_url, service.server.ca.parent) as own:
+    with Faults(service.base_url, service.server.ca.parent) as own:
         yield own
         assert own.planned == 0
         assert own.presented_twice == []

@@ -6,7 +6,7 @@ import pytest
 
 from tests.client.partners import Partner
 from tests.client.renewal_workers import TokenRows
-from tests.services.faults import Faults, faults
+from tests.services.faults import Faults
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def token_rows(partner: Partner) -> TokenRows:
 def between(partner: Partner) -> Iterator[Faults]:
     """Yield a proxy with faults. Assert that no refresh token was sent twice, and the server raised no alarm."""
     server = partner.service.server
-    with faults(server.base_url, server.ca.parent) as between:
+    with Faults(server.base_url, server.ca.parent) as between:
         yield between
         assert between.presented_twice == []
         assert TokenRows(partner).reuse_alarms == 0

@@ -10,7 +10,7 @@ from stoplist_client import ConfigurationError, InvalidCursor, Item, NotUndersto
 
 from tests.client.partners import Opener, Partner
 from tests.services.fault_kinds import DROP, Alter, Reply, is_api
-from tests.services.faults import faults
+from tests.services.faults import Faults
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -135,7 +135,7 @@ def test_invalid_arguments_are_refused_before_a_request(
 def test_iteration_can_continue_after_a_failure(open_client: Opener, partner: Partner) -> None:
     """An error does not count as the end."""
     open_client(partner).unsubscribe("email", people(4))
-    with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
+    with Faults(partner.service.base_url, partner.service.server.ca.parent) as between:
         client = open_client(partner, base_url=between.base_url, attempts=1)
         changes = client.changes("email", limit=2)
         seen = [next(changes).address, next(changes).address]
@@ -149,7 +149,7 @@ def test_iteration_can_continue_after_a_failure(open_client: Opener, partner: Pa
 def test_page_that_leads_to_itself_is_refused(open_client: Opener, partner: Partner) -> None:
     """Otherwise the client would read forever."""
     open_client(partner).unsubscribe("email", people(4))
-    with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
+    with Faults(partner.service.base_url, partner.service.server.ca.parent) as between:
         first: list[Reply] = []
 
         def remember(page: Reply) -> Reply:
@@ -177,7 +177,7 @@ def test_foreign_answer_is_no_page(
     open_client: Opener, partner: Partner, told: Reply, new_partner: Callable[..., Partner]
 ) -> None:
     """It is raised as such, and never taken for the end."""
-    with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
+    with Faults(partner.service.base_url, partner.service.server.ca.parent) as between:
         client = open_client(partner, base_url=between.base_url)
         between.next(told, when=is_api)
         with pytest.raises(NotUnderstood, match="base_url") as caught:

@@ -11,7 +11,7 @@ from tests.client.partners import Partner
 from tests.client.renewal_workers import TokenRows, WorkerProcess, running_workers
 from tests.client.tokens.test_workers_share_tokens import ALL_THE_TIME_S, kind
 from tests.services.fault_kinds import Hold, is_refresh
-from tests.services.faults import Faults, faults
+from tests.services.faults import Faults
 
 # Of those at a chosen moment one is like another.
 CHOSEN_KILLS, RANDOM_KILLS = 6, 20
@@ -21,7 +21,7 @@ CHOSEN_KILLS, RANDOM_KILLS = 6, 20
 def between(partner: Partner) -> Iterator[Faults]:
     """A proxy that can hold the answer to a refresh."""
     server = partner.service.server
-    with faults(server.base_url, server.ca.parent) as between:
+    with Faults(server.base_url, server.ca.parent) as between:
         yield between
 
 

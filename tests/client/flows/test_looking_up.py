@@ -12,7 +12,7 @@ from stoplist_client.flows import looking_up
 
 from tests.client.partners import Opener, Partner
 from tests.services.fault_kinds import Reply, is_api
-from tests.services.faults import faults
+from tests.services.faults import Faults
 
 ANN, BOB, CLEO = "ann@example.com", "bob@example.org", "cleo@example.net"
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -55,7 +55,7 @@ def test_url_length_is_bounded(open_client: Opener, partner: Partner, monkeypatc
     """No address is left out; a single one is always sent."""
     monkeypatch.setattr(looking_up, "MAX_URL_BYTES", 200)
     addresses = [f"{'é' * (number % 30 + 1)}{number}@example.com" for number in range(40)]
-    with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
+    with Faults(partner.service.base_url, partner.service.server.ca.parent) as between:
         found = list(open_client(partner, base_url=between.base_url).look_up("email", iter(addresses)))
     assert [one.address for one in found] == addresses
     targets = [seen.request.target for seen in between.seen if is_api(seen.request)]
@@ -69,7 +69,7 @@ def test_answer_about_other_addresses_is_not_understood(
 ) -> None:
     """Records are assigned by number and order only."""
     page = {"items": [], "next_cursor": None, "has_more": False, "looked_up": looked_up}
-    with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
+    with Faults(partner.service.base_url, partner.service.server.ca.parent) as between:
         between.next(Reply(status=200, body=msgspec.json.encode(page)), when=is_api)
         with pytest.raises(NotUnderstood, match="another number"):
             list(open_client(partner, base_url=between.base_url).look_up("email", [ANN, BOB]))

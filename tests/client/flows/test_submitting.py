@@ -17,7 +17,7 @@ from stoplist_client import (
 
 from tests.client.partners import BlockingAsyncClient, Opener, Partner
 from tests.services.fault_kinds import DROP, is_api
-from tests.services.faults import faults
+from tests.services.faults import Faults
 
 ANN, BOB, CLEO = "ann@example.com", "bob@example.org", "cleo@example.net"
 MORNING, NOON = datetime(2026, 3, 1, 9, 30, tzinfo=UTC), datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -251,7 +251,7 @@ def test_given_time_in_the_future_is_refused(open_client: Opener, partner: Partn
 
 def test_failed_resend_keeps_the_first_totals(open_client: Opener, partner: Partner) -> None:
     """Each item is counted once in these too."""
-    with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
+    with Faults(partner.service.base_url, partner.service.server.ca.parent) as between:
         client = open_client(partner, base_url=between.base_url, attempts=1)
         set_clock_off(client, 3600)
         between.next(None, DROP, when=is_api)

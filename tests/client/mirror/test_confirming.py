@@ -14,14 +14,14 @@ from tests.client.partners import Partner, Service
 from tests.e2e.server_process import Installation, RunningServer
 from tests.keys import Key
 from tests.services.fault_kinds import Reply
-from tests.services.faults import Faults, faults
+from tests.services.faults import Faults
 from tests.services.http_messages import Request
 
 
 @pytest.fixture(scope="module")
 def between(service: Service) -> Iterator[Faults]:
     """Sees all requests of the mirror."""
-    with faults(service.base_url, service.server.ca.parent) as proxy:
+    with Faults(service.base_url, service.server.ca.parent) as proxy:
         yield proxy
 
 

@@ -26,7 +26,7 @@ from stoplist_client.mirror import FeedSynced
 
 from tests.client.partners import Partner, Service
 from tests.services.fault_kinds import is_api
-from tests.services.faults import faults
+from tests.services.faults import Faults
 from tests.services.http_messages import Reply
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
@@ -248,7 +248,7 @@ def test_page_without_progress_is_refused(
     page = next(client.changes("email", limit=2).pages())
     items = [] if is_empty else [msgspec.structs.asdict(record) for record in page.records]
     body = msgspec.json.encode({"items": items, "next_cursor": page.next_cursor, "has_more": True})
-    with faults(service.base_url, service.server.ca.parent) as proxy:
+    with Faults(service.base_url, service.server.ca.parent) as proxy:
         options: dict[str, Any] = {"base_url": proxy.base_url, "ca_file": str(proxy.ca), "store": MemoryStore()}
         proxy.next(*[Reply(status=200, body=body)] * 20, when=is_api)
         with partner.client(org_slug=partner.org_slug, **options) as cached:

@@ -15,10 +15,10 @@ from stoplist_client import AsyncClient, ConfigurationError, NotUnderstood, Tran
 from stoplist_client.flows.flow import Flow, NoAnswer, Send, pause, send
 from stoplist_client.transport import wire
 
-from tests.client.connect_proxy import ConnectProxy, connect_proxy
+from tests.client.connect_proxy import ConnectProxy
 from tests.client.partners import BlockingAsyncClient, Opener, Partner, Service, no_timeout
 from tests.services.fault_kinds import DROP, INTERIM, Hold, Reply, is_any, is_api
-from tests.services.faults import faults
+from tests.services.faults import Faults
 
 pytestmark = pytest.mark.interpreter
 
@@ -42,7 +42,7 @@ else:
 
 @pytest.fixture
 def proxy() -> Iterator[ConnectProxy]:
-    with connect_proxy() as server:
+    with ConnectProxy() as server:
         yield server
 
 
@@ -112,7 +112,7 @@ def test_no_answer_is_thrown_into_the_flow(open_client: Opener, partner: Partner
             return str(failure)
         return "answered"
 
-    with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
+    with Faults(partner.service.base_url, partner.service.server.ca.parent) as between:
         client = open_client(partner, base_url=between.base_url)
         between.next(DROP, when=is_any)
         assert run(client, flow()) == "the connection broke before the answer was complete"
@@ -148,7 +148,7 @@ def test_with_block_closes_the_client(partner: Partner) -> None:
 def test_request_times_out(open_client: Opener, partner: Partner) -> None:
     """A request that is not answered within `timeout_s` counts as not answered."""
     held = Hold()
-    with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
+    with Faults(partner.service.base_url, partner.service.server.ca.parent) as between:
         client = open_client(partner, base_url=between.base_url, timeout_s=0.5, attempts=1)
         with no_timeout(client):
             list(client.changes("email"))  # from here on it has tokens and a connection
@@ -167,7 +167,7 @@ def test_refused_connection_is_reported(open_client: Opener, partner: Partner) -
 def test_endless_body_is_not_read(open_client: Opener, partner: Partner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is larger than any answer of Stoplist."""
     monkeypatch.setattr(wire, "MAX_ANSWER_BYTES", 1 << 20)
-    with faults(partner.service.base_url, partner.service.server.ca.parent) as between:
+    with Faults(partner.service.base_url, partner.service.server.ca.parent) as between:
         client = open_client(partner, base_url=between.base_url)
         between.next(Reply(status=200, body=b" " * (1 << 20)), Reply(status=200, body=b" " * (2 << 20)), when=is_api)
         with pytest.raises(NotUnderstood, match="not one of Stoplist's"):
@@ -249,7 +249,7 @@ def test_a_client_closed_during_a_request_writes_into_no_file(
     held = Hold()
     files = [tmp_path / str(number) for number in range(20)]
     with (
-        faults(service.base_url, service.server.ca.parent) as between,
+        Faults(service.base_url, service.server.ca.parent) as between,
         ThreadPoolExecutor(1) as thread,
         contextlib.ExitStack() as opened,
     ):
@@ -274,7 +274,7 @@ def test_a_held_request_ends_once_its_client_is_closed(service: Service, partner
     held = Hold()
     waiting = Send(method="GET", url="/healthz", headers={}, read_timeout_s=3600)
 
-    with faults(service.base_url, service.server.ca.parent) as between, ThreadPoolExecutor(1) as thread:
+    with Faults(service.base_url, service.server.ca.parent) as between, ThreadPoolExecutor(1) as thread:
         client = partner.client(base_url=between.base_url)
         between.next(held, when=is_any)
         request = thread.submit(run, client, send(waiting))
@@ -361,7 +361,7 @@ def _access(partner: Partner) -> tuple[str, ...]:
 
 def test_a_request_ends_however_its_answer_arrives(service: Service, partner: Partner, open_client: Opener) -> None:
     """Each read of an endless stream of interim answers is in time. A later request has its own time."""
-    with faults(service.base_url, service.server.ca.parent) as between:
+    with Faults(service.base_url, service.server.ca.parent) as between:
         client = open_client(partner, base_url=between.base_url, timeout_s=30, total_s=0.5, attempts=1)
         for _ in range(2):
             between.next(INTERIM, when=is_api)

@@ -8,7 +8,7 @@ import pytest
 
 from stoplist.maintenance.copy.contents import Column, Progress, Table, first_unstorable, unknown_kinds
 from stoplist.maintenance.copy.target import open_target
-from tests.migration_fixture import execute_all
+from tests.services.postgresql import run_statements
 
 pytestmark = pytest.mark.interpreter
 
@@ -42,7 +42,7 @@ def stored_progress(url: str, rows: Sequence[Row], table: Table = TABLE) -> Prog
 
     async def body() -> Progress:
         columns = ", ".join(f"{column.name} {column.kind}" for column in table.columns)
-        await execute_all(url, "DROP TABLE IF EXISTS t", f"CREATE TABLE t ({columns})")
+        run_statements(url, "DROP TABLE IF EXISTS t", f"CREATE TABLE t ({columns})")
         async with open_target(url) as target:
             places = ", ".join(f"${number}" for number in range(1, len(table.columns) + 1))
             await target._connection.executemany(f"INSERT INTO t VALUES ({places})", rows)  # noqa: S608

@@ -27,8 +27,8 @@ from stoplist.settings import Settings, load
 from tests.builders import ADMINISTRATOR, STRANGER, apart, migrated, opened
 from tests.constants import PATIENCE_S
 from tests.fakes import FakeClock
-from tests.migration_fixture import execute_all, fill_every_table, rows_of
-from tests.services.postgresql import PostgresqlServer
+from tests.migration_fixture import fill_every_table, rows_of
+from tests.services.postgresql import PostgresqlServer, run_statements
 
 Rows = dict[str, list[tuple[Any, ...]]]
 
@@ -81,12 +81,6 @@ def start_on(url: str) -> None:
     asyncio.run(body())
 
 
-def change(url: str, *statements: str) -> list[Any]:
-    """Execute statements, from a thread of their own; return the rows of the last one."""
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(asyncio.run, execute_all(url, *statements)).result()
-
-
 @pytest.fixture(scope="module")
 def filled(postgresql: PostgresqlServer) -> Iterator[str]:
     """Yield the name of a database with rows in every table."""
@@ -97,7 +91,7 @@ def filled(postgresql: PostgresqlServer) -> Iterator[str]:
             await fill_every_table(database, FakeClock())
 
     asyncio.run(fill())
-    change(url, *WITHOUT_IDS)
+    run_statements(url, *WITHOUT_IDS)
     yield url.rsplit("/", 1)[1]
     postgresql.drop_database(url)
 
@@ -140,7 +134,7 @@ def assert_split(two: Two, original: Rows) -> None:
         (two.feeds, "organizations (slug, name, created_ms) VALUES ('a', 'A', 0)"),
     ):
         with pytest.raises(asyncpg.CheckViolationError):
-            change(url, f"INSERT INTO {row}")
+            run_statements(url, f"INSERT INTO {row}")
     for alone in two:
         with pytest.raises(SettingsError, match="STOPLIST_FEEDS_URL"):
             start_on(alone)
@@ -169,17 +163,17 @@ def test_each_row_stays_where_it_belongs(two: Two, original: Rows) -> None:
 
 def test_the_audit_says_who_did_it(two: Two) -> None:
     result = two.split()
-    (row,) = change(two.accounts, "SELECT actor_id, target, detail FROM audit WHERE action = 'database.split'")
+    (row,) = run_statements(two.accounts, "SELECT actor_id, target, detail FROM audit WHERE action = 'database.split'")
     assert (row["actor_id"], row["target"]) == (ADMINISTRATOR.id, "database")
     assert row["detail"] == f'{{"rows":{result.rows}}}'
 
 
 def test_the_feeds_keep_no_key_of_the_accounts_and_end_older_programs(two: Two) -> None:
     for url in two:
-        change(url, "UPDATE deployment SET oldest_program = '0.1.0'")
+        run_statements(url, "UPDATE deployment SET oldest_program = '0.1.0'")
     two.split()
     facts = "SELECT reading_key IS NULL AS is_gone, oldest_program FROM deployment"
-    assert [tuple(change(url, facts)[0]) for url in two] == [(False, __version__), (True, __version__)]
+    assert [tuple(run_statements(url, facts)[0]) for url in two] == [(False, __version__), (True, __version__)]
 
 
 def test_a_second_time_the_wrong_halves_are_emptied(two: Two, original: Rows) -> None:
@@ -248,7 +242,7 @@ def test_what_a_server_stored_in_between_is_not_deleted(
 ) -> None:
     """It was started on the old database, and a later run must not take the older copy for the feeds."""
     end_between(two, monkeypatch)
-    change(two.accounts, statement)
+    run_statements(two.accounts, statement)
     before = comparable(two.accounts)
     with pytest.raises(Refused, match="do not hold the same"):
         two.split()
@@ -265,7 +259,7 @@ def test_what_a_server_stored_in_between_is_not_deleted(
 )
 def test_a_copy_that_differs_is_refused(two: Two, part: str, statement: str) -> None:
     """A server wrote into one of the two after the copy was made."""
-    change(getattr(two, part), statement)
+    run_statements(getattr(two, part), statement)
     before = comparable(two.accounts)
     with pytest.raises(Refused, match="do not hold the same"):
         two.split()
@@ -299,7 +293,7 @@ def test_nothing_is_read_or_written_meanwhile(two: Two) -> None:
             for url in two:
                 for table in ("deployment", "copy_progress", "unsubscribes", "people"):
                     with pytest.raises(asyncpg.LockNotAvailableError):
-                        change(url, "SET lock_timeout = 1", f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608
+                        run_statements(url, "SET lock_timeout = 1", f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608
 
     two.split(report)
 
@@ -351,7 +345,7 @@ def with_feeds_of_another(two: Two) -> Two:
 
 
 def changed(two: Two, statement: str) -> Two:
-    change(two.feeds, statement)
+    run_statements(two.feeds, statement)
     return two
 
 
@@ -398,7 +392,7 @@ def restore_feeds(two: Two) -> None:
 
 def put_real_entry_into_outbox(two: Two) -> None:
     """Replace what waits in the outbox by an entry that can be moved."""
-    change(
+    run_statements(
         two.feeds,
         """
         UPDATE feed_outbox SET body = '{"at_ms":1,"actor_kind":"command","actor_id":"a","source_ip":null,
@@ -412,7 +406,8 @@ def test_the_two_become_one_again(two: Two, original: Rows) -> None:
     two.split()
     put_real_entry_into_outbox(two)
     restore_feeds(two)
-    change(two.accounts, "ALTER TABLE audit ALTER COLUMN audit_id RESTART")  # as by a dump of more than the feeds
+    # As by a dump of more than the feeds.
+    run_statements(two.accounts, "ALTER TABLE audit ALTER COLUMN audit_id RESTART")
     result = two.join()
     rows = comparable(two.accounts)
     (moved,) = [row for row in rows["audit"] if row[7] == "waiting"]
@@ -429,7 +424,7 @@ def test_the_two_become_one_again(two: Two, original: Rows) -> None:
 
 def test_the_two_stay_apart_while_an_entry_cannot_be_moved(two: Two) -> None:
     two.split()
-    change(two.feeds, "UPDATE feed_outbox SET body = 'damaged'")
+    run_statements(two.feeds, "UPDATE feed_outbox SET body = 'damaged'")
     restore_feeds(two)
     with pytest.raises(Refused, match="still wait beside the feeds"):
         two.join()
@@ -439,9 +434,9 @@ def test_the_two_stay_apart_while_an_entry_cannot_be_moved(two: Two) -> None:
 def test_one_without_feeds_accepts_them_again(two: Two) -> None:
     """Nothing had to be copied back, so nobody has allowed feeds there."""
     two.split()
-    change(two.feeds, f"TRUNCATE {', '.join(FEED_TABLES)}")
+    run_statements(two.feeds, f"TRUNCATE {', '.join(FEED_TABLES)}")
     two.join()
-    change(two.accounts, f"INSERT INTO {A_FEED}")
+    run_statements(two.accounts, f"INSERT INTO {A_FEED}")
 
 
 def test_feeds_that_were_not_all_copied_back_are_refused(two: Two) -> None:
@@ -449,7 +444,7 @@ def test_feeds_that_were_not_all_copied_back_are_refused(two: Two) -> None:
     two.split()
     put_real_entry_into_outbox(two)
     restore_feeds(two)
-    change(two.accounts, "DELETE FROM unsubscribes WHERE seq = 7")
+    run_statements(two.accounts, "DELETE FROM unsubscribes WHERE seq = 7")
     with pytest.raises(Refused, match="the table unsubscribes has"):
         two.join()
     two.start()
