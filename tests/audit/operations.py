@@ -3,7 +3,8 @@
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from stoplist import audit, oauth, organizations
@@ -33,131 +34,80 @@ class AuditFixture(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """A call of the operation, and the actions that the audit then has; a read has none."""
+    """An operation, the actions that the audit then has (a read has none), and its arguments after the first ones.
 
-    call: Callable[[Actor, AuditFixture], Awaitable[Any]]
-    actions: tuple[str, ...] = ()
+    An argument that is a function is called with the AuditFixture.
+    """
+
+    function: Callable[..., Any]
+    actions: tuple[str, ...]
+    arguments: dict[str, Any]
+
+    async def call(self, actor: Actor, env: AuditFixture) -> Any:
+        """Call the operation on what `env` has."""
+        if self.function is reading.export_audit:
+            return await exported(actor, env.database)
+        clock = {"clock": env.clock} if "clock" in inspect.signature(self.function).parameters else {}
+        arguments = {name: value(env) if callable(value) else value for name, value in self.arguments.items()}
+        return await self.function(actor, env.database, **clock, **arguments)
 
 
-OPERATIONS = {
-    "organizations.create_organization": Operation(
-        lambda actor, env: companies.create_organization(
-            actor,
-            env.database,
-            env.clock,
-            slug=f"{env.slug}-two",
+def _operation(function: Callable[..., Any], *actions: str, **arguments: Any) -> tuple[str, Operation]:
+    return f"{function.__module__.rsplit('.', 1)[1]}.{function.__name__}", Operation(function, actions, arguments)
+
+
+_SLUG = attrgetter("slug")
+_BY_SLUG, _IN_ORGANIZATION = {"slug": _SLUG}, {"org_slug": _SLUG}
+_GROUP, _KEY = {"group_id": attrgetter("group_id")}, {"client_id": attrgetter("client_id")}
+_CHANGES = Changes(label="changed", permissions=frozenset(("read",)))
+
+OPERATIONS = dict(
+    [
+        _operation(
+            companies.create_organization,
+            "organization.create",
+            "group.create",
+            slug=lambda env: f"{env.slug}-two",
             name="Two",
             default_group="news",
         ),
-        ("organization.create", "group.create"),
-    ),
-    "organizations.list_organizations": Operation(lambda actor, env: companies.list_organizations(actor, env.database)),
-    "organizations.show_organization": Operation(
-        lambda actor, env: companies.show_organization(actor, env.database, env.slug)
-    ),
-    "organizations.rename_organization": Operation(
-        lambda actor, env: companies.rename_organization(actor, env.database, env.clock, slug=env.slug, name="Renamed"),
-        ("organization.rename",),
-    ),
-    "organizations.set_link_page": Operation(
-        lambda actor, env: companies.set_link_page(
-            actor, env.database, env.clock, slug=env.slug, contact_line="privacy@example.com", accent_colour=""
+        _operation(companies.list_organizations),
+        _operation(companies.show_organization, **_BY_SLUG),
+        _operation(companies.rename_organization, "organization.rename", **_BY_SLUG, name="Renamed"),
+        _operation(
+            companies.set_link_page,
+            "organization.link_page",
+            **_BY_SLUG,
+            contact_line="a@example.com",
+            accent_colour="",
         ),
-        ("organization.link_page",),
-    ),
-    "organizations.close_organization": Operation(
-        lambda actor, env: companies.close_organization(actor, env.database, env.clock, slug=env.slug),
-        ("organization.close",),
-    ),
-    "groups.create_group": Operation(
-        lambda actor, env: groups.create_group(
-            actor, env.database, env.clock, org_slug=env.slug, name="letters", is_default=True
-        ),
-        ("group.create",),
-    ),
-    "groups.list_groups": Operation(lambda actor, env: groups.list_groups(actor, env.database, org_slug=env.slug)),
-    "groups.rename_group": Operation(
-        lambda actor, env: groups.rename_group(actor, env.database, env.clock, group_id=env.group_id, name="letters"),
-        ("group.rename",),
-    ),
-    "groups.retire_group": Operation(
-        lambda actor, env: groups.retire_group(actor, env.database, env.clock, group_id=env.default_group_id),
-        ("group.retire",),
-    ),
-    "groups.set_default_group": Operation(
-        lambda actor, env: groups.set_default_group(
-            actor, env.database, env.clock, org_slug=env.slug, group_id=env.group_id
-        ),
-        ("organization.set_default_group",),
-    ),
-    "groups.unset_default_group": Operation(
-        lambda actor, env: groups.unset_default_group(actor, env.database, env.clock, org_slug=env.slug),
-        ("organization.unset_default_group",),
-    ),
-    "target.find_target_of_person": Operation(
-        lambda actor, env: target.find_target_of_person(actor, env.database, org_slug=env.slug, group_id=env.group_id)
-    ),
-    "credentials.create_credential": Operation(
-        lambda actor, env: credentials.create_credential(
-            actor, env.database, env.clock, label="new", organizations=[env.slug]
-        ),
-        ("key.create",),
-    ),
-    "credentials.list_credentials": Operation(lambda actor, env: credentials.list_credentials(actor, env.database)),
-    "credentials.show_credential": Operation(
-        lambda actor, env: credentials.show_credential(actor, env.database, client_id=env.client_id)
-    ),
-    "credentials.deactivate_credential": Operation(
-        lambda actor, env: credentials.deactivate_credential(actor, env.database, env.clock, client_id=env.client_id),
-        ("key.deactivate",),
-    ),
-    "credentials.activate_credential": Operation(
-        lambda actor, env: credentials.activate_credential(actor, env.database, env.clock, client_id=env.inactive_id),
-        ("key.activate",),
-    ),
-    "credentials.revoke_tokens": Operation(
-        lambda actor, env: credentials.revoke_tokens(actor, env.database, env.clock, client_id=env.client_id),
-        ("key.revoke_tokens",),
-    ),
-    "credentials.rotate_secret": Operation(
-        lambda actor, env: credentials.rotate_secret(actor, env.database, env.clock, client_id=env.client_id),
-        ("key.rotate_secret",),
-    ),
-    "replacement.replace_credential": Operation(
-        lambda actor, env: replacement.replace_credential(actor, env.database, env.clock, client_id=env.client_id),
-        ("key.replace", "key.create"),
-    ),
-    "ceilings.set_ceilings": Operation(
-        lambda actor, env: ceilings.set_ceilings(
-            actor,
-            env.database,
-            env.clock,
-            client_id=env.client_id,
-            token_per_minute=20,
-            api_per_minute="default",
-        ),
-        ("key.limits",),
-    ),
-    "credentials.update_credential": Operation(
-        lambda actor, env: credentials.update_credential(
-            actor,
-            env.database,
-            env.clock,
-            client_id=env.client_id,
-            changes=Changes(label="changed", permissions=frozenset(("read",))),
-        ),
-        ("key.update",),
-    ),
-    "usage.use_by_day": Operation(lambda actor, env: usage.use_by_day(actor, env.database, env.client_id, since_day=0)),
-    "usage.last_refusals": Operation(lambda actor, env: usage.last_refusals(actor, env.database, env.client_id)),
-    "events.events_of": Operation(lambda actor, env: events.events_of(actor, env.database, env.client_id)),
-    "events.alarms": Operation(lambda actor, env: events.alarms(actor, env.database, since_ms=0)),
-    "key_alerts.list_key_alerts": Operation(
-        lambda actor, env: key_alerts.list_key_alerts(actor, env.database, env.clock)
-    ),
-    "reading.list_audit": Operation(lambda actor, env: reading.list_audit(actor, env.database)),
-    "reading.export_audit": Operation(lambda actor, env: exported(actor, env.database)),
-}
+        _operation(companies.close_organization, "organization.close", **_BY_SLUG),
+        _operation(groups.create_group, "group.create", **_IN_ORGANIZATION, name="letters", is_default=True),
+        _operation(groups.list_groups, **_IN_ORGANIZATION),
+        _operation(groups.rename_group, "group.rename", **_GROUP, name="letters"),
+        _operation(groups.retire_group, "group.retire", group_id=attrgetter("default_group_id")),
+        _operation(groups.set_default_group, "organization.set_default_group", **_IN_ORGANIZATION, **_GROUP),
+        _operation(groups.unset_default_group, "organization.unset_default_group", **_IN_ORGANIZATION),
+        _operation(target.find_target_of_person, **_IN_ORGANIZATION, **_GROUP),
+        _operation(credentials.create_credential, "key.create", label="new", organizations=lambda env: [env.slug]),
+        _operation(credentials.list_credentials),
+        _operation(credentials.show_credential, **_KEY),
+        _operation(credentials.deactivate_credential, "key.deactivate", **_KEY),
+        _operation(credentials.activate_credential, "key.activate", client_id=attrgetter("inactive_id")),
+        _operation(credentials.revoke_tokens, "key.revoke_tokens", **_KEY),
+        _operation(credentials.rotate_secret, "key.rotate_secret", **_KEY),
+        _operation(replacement.replace_credential, "key.replace", "key.create", **_KEY),
+        _operation(ceilings.set_ceilings, "key.limits", **_KEY, token_per_minute=20, api_per_minute="default"),
+        _operation(credentials.update_credential, "key.update", **_KEY, changes=_CHANGES),
+        _operation(usage.use_by_day, **_KEY, since_day=0),
+        _operation(usage.last_refusals, **_KEY),
+        _operation(events.events_of, **_KEY),
+        _operation(events.alarms, since_ms=0),
+        _operation(key_alerts.list_key_alerts),
+        _operation(reading.list_audit),
+        _operation(reading.export_audit),
+    ]
+)
 
 
 async def exported(actor: Actor, database: Database, **filters: Any) -> list[AuditEntry]:
