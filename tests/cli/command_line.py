@@ -23,6 +23,18 @@ class CommandResult(NamedTuple):
     out: str
     err: str
 
+    def of_success(self) -> str:
+        """Return the output of a command that must succeed."""
+        assert self.status == 0, self
+        return self.out
+
+    def of_refusal(self) -> str:
+        """Return the error of a command that must fail with exit status 1 and one line on stderr only."""
+        assert (self.status, self.out) == (1, ""), self
+        assert self.err.startswith("stoplist: ")
+        assert self.err.count("\n") == 1
+        return self.err
+
 
 class Prompt:
     """A working directory for commands, with its own data folder and no STOPLIST_* variable set."""
@@ -50,21 +62,15 @@ class Prompt:
 
     def ok(self, *arguments: str) -> str:
         """Return the output of a command that must succeed."""
-        result = self.run(*arguments)
-        assert result.status == 0, result
-        return result.out
+        return self.run(*arguments).of_success()
 
     def json(self, *arguments: str) -> Any:
         """Return the JSON output of a command that must succeed."""
         return json.loads(self.ok(*arguments, "--json"))
 
     def refused(self, *arguments: str) -> str:
-        """Return the error of a command that must fail with exit status 1 and one line on stderr only."""
-        result = self.run(*arguments)
-        assert (result.status, result.out) == (1, ""), result
-        assert result.err.startswith("stoplist: ")
-        assert result.err.count("\n") == 1
-        return result.err
+        """Return the error of a command that must be refused."""
+        return self.run(*arguments).of_refusal()
 
     def wrong_usage(self, *arguments: str) -> str:
         """Return the error of a wrong command line: exit status 2, on stderr only."""

@@ -10,7 +10,7 @@ import pytest
 
 from tests.constants import ROOT
 from tests.deploy.main_job import make_key, store_and_follow
-from tests.e2e.server_process import OtherInstallation
+from tests.e2e.server_process import Installation
 from tests.services.releases import VERSION, built_release, run
 
 # Builds, and installations into empty environments, do not depend on the interpreter.
@@ -95,7 +95,7 @@ def test_a_changed_wheel_is_not_installed(release: Path, tmp_path: Path) -> None
 
 
 def does_its_job(folder: Path, program: Path) -> None:
-    installation = OtherInstallation(folder, program)
+    installation = Installation(folder).with_command(program)
     with installation.serving() as server, server.client() as client:
         store_and_follow(client, make_key(installation.ok))
         assert server.terminate() == 0

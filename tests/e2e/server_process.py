@@ -58,28 +58,22 @@ class Installation:
 
     def ok(self, *arguments: str) -> str:
         """Run a command that must succeed, and return its output."""
-        done = self.run(*arguments)
-        assert done.status == 0, done
-        return done.out
+        return self.run(*arguments).of_success()
 
     def json(self, *arguments: str) -> Any:
         """Run a command that must succeed, and return its JSON output."""
         return json.loads(self.ok(*arguments, "--json"))
 
     def refused(self, *arguments: str, **variables: str) -> str:
-        """Run a command that must fail with status 1 and one line, and return that line."""
-        done = self.run(*arguments, **variables)
-        assert (done.status, done.out) == (1, ""), done
-        assert done.err.startswith("stoplist: ")
-        assert done.err.count("\n") == 1
-        return done.err
+        """Run a command that must be refused, and return its error."""
+        return self.run(*arguments, **variables).of_refusal()
 
-    def of_release(self, command: Path) -> "Installation":
-        """Return the same installation with the `stoplist` of another release, which has its own packages."""
+    def with_command(self, command: Path) -> "Installation":
+        """Return the same installation with the `stoplist` of another environment, which sees nothing of this one."""
         other = Installation(self.folder)
         other.command = command
-        other.variables = self.variables.copy()
-        del other.variables["PYTHONPATH"]
+        own = ("PYTHONPATH", "VIRTUAL_ENV")
+        other.variables = {name: text for name, text in self.variables.items() if name not in own}
         return other
 
     @property
@@ -119,16 +113,6 @@ class Installation:
             yield server
         finally:
             server.kill()
-
-
-class OtherInstallation(Installation):
-    """An installation whose command is that of another environment, and sees nothing of this checkout."""
-
-    def __init__(self, folder: Path, program: Path) -> None:
-        super().__init__(folder)
-        self.command = program
-        for name in ("PYTHONPATH", "VIRTUAL_ENV"):
-            self.variables.pop(name, None)
 
 
 class RunningServer:

@@ -158,7 +158,7 @@ def test_both_releases_serve_side_by_side_and_back(installation: Installation, p
     Tokens, refresh tokens and cursors go from one to the other; nothing stored by either is lost; after the first
     erasure the older release refuses to start.
     """
-    older = installation.of_release(previous)
+    older = installation.with_command(previous)
     older.ok("migrate")
     fleet = _Fleet()
     with contextlib.ExitStack() as running:
@@ -267,7 +267,7 @@ def restored(tmp_path: Path) -> tuple[Installation, Held]:
 def test_on_sqlite_an_older_release_is_put_back(restored: tuple[Installation, Held], previous: Path) -> None:
     """The first start migrates and keeps a copy. Partners go on; people sign in at 0.1.0 by a recovery code alone."""
     installation, held = restored
-    older = installation.of_release(previous)
+    older = installation.with_command(previous)
     with installation.serving() as server:
         assert server.terminate() == 0
     assert list(installation.data_dir.glob("*before-0006*"))
