@@ -6,7 +6,7 @@ A test with the fixture `open_client` runs twice: with Client, and with AsyncCli
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from stoplist_client import AsyncChanges, AsyncClient, Client, LookedUp, Page, Record, Submitted
 
@@ -70,27 +70,35 @@ class Partner(NamedTuple):
         return Client(**(self.access | options))
 
 
-class BlockingChanges:
+class BlockingElements(Generic[T]):
+    """An asynchronous iterator with the interface of an ordinary one."""
+
+    def __init__(self, runner: asyncio.Runner, elements: AsyncIterator[T]) -> None:
+        self._runner, self._elements = runner, elements
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        try:
+            return self._runner.run(_next(self._elements))
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+
+class BlockingChanges(BlockingElements[Record]):
     """AsyncChanges with the interface of Changes."""
 
     def __init__(self, runner: asyncio.Runner, changes: AsyncChanges) -> None:
-        self._runner, self._changes = runner, changes
+        super().__init__(runner, aiter(changes))
+        self._changes = changes
 
     @property
     def cursor(self) -> str | None:
         return self._changes.cursor
 
-    def __iter__(self) -> Iterator[Record]:
-        return iterate_blocking(self._runner, aiter(self._changes))
-
-    def __next__(self) -> Record:
-        try:
-            return self._runner.run(_next(self._changes))
-        except StopAsyncIteration:
-            raise StopIteration from None
-
     def pages(self) -> Iterator[Page]:
-        return iterate_blocking(self._runner, self._changes.pages())
+        return BlockingElements(self._runner, self._changes.pages())
 
 
 class BlockingAsyncClient:
@@ -107,7 +115,7 @@ class BlockingAsyncClient:
         return self.runner.run(self.client.resubscribe(*arguments, **options))
 
     def look_up(self, *arguments: Any, **options: Any) -> Iterator[LookedUp]:
-        return iterate_blocking(self.runner, aiter(self.client.look_up(*arguments, **options)))
+        return BlockingElements(self.runner, aiter(self.client.look_up(*arguments, **options)))
 
     def changes(self, *arguments: Any, **options: Any) -> BlockingChanges:
         return BlockingChanges(self.runner, self.client.changes(*arguments, **options))
@@ -133,16 +141,6 @@ def no_timeout(client: AnyClient) -> Iterator[None]:
         yield
     finally:
         http.timeout = told
-
-
-def iterate_blocking(runner: asyncio.Runner, elements: AsyncIterator[T]) -> Iterator[T]:
-    """Yield the same elements, running the loop once for each."""
-    while True:
-        try:
-            element = runner.run(_next(elements))
-        except StopAsyncIteration:
-            return
-        yield element
 
 
 async def _next(elements: AsyncIterator[T]) -> T:

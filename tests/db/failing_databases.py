@@ -47,10 +47,10 @@ async def wait_until_answered(ask: Callable[[], Awaitable[T]]) -> T:
                 await asyncio.sleep(0.01)
 
 
-async def assert_all_connections_usable(database: Database, size: int = POOL) -> None:
+async def assert_all_connections_usable(database: Database) -> None:
     """Assert that no connection was lost: as many units as there are connections run at the same time."""
     for in_queues in (False, True):
-        barrier = asyncio.Barrier(size // 2)
+        barrier = asyncio.Barrier(POOL // 2)
 
         async def meet(transaction: Transaction, barrier: asyncio.Barrier = barrier) -> None:
             await transaction.one(PID)
@@ -58,5 +58,5 @@ async def assert_all_connections_usable(database: Database, size: int = POOL) ->
 
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(
-                *(database.write(meet, queue_key=1_000 + at if in_queues else None) for at in range(size // 2))
+                *(database.write(meet, queue_key=1_000 + at if in_queues else None) for at in range(POOL // 2))
             )

@@ -50,10 +50,10 @@ class Units:
         """Start the write of a heavy unit."""
         return self._start_write(self._unit(number), queue_key=queue_key, rows=HEAVY)
 
-    async def start_held(self, number: int, *, queue_key: int = QUEUE_KEY, rows: int = HEAVY) -> "asyncio.Task[None]":
-        """Start the write of a unit, and wait until it has written and is held until `release`."""
+    async def start_held(self, number: int) -> "asyncio.Task[None]":
+        """Start the write of a heavy unit, and wait until it has written and is held until `release`."""
         self._held[number], self._reached[number] = asyncio.Event(), asyncio.Event()
-        write_task = self._start_write(self._unit(number), queue_key=queue_key, rows=rows)
+        write_task = self.heavy(number)
         reached = asyncio.ensure_future(self._reached[number].wait())
         await asyncio.wait({write_task, reached}, return_when=asyncio.FIRST_COMPLETED)
         reached.cancel()

@@ -141,15 +141,15 @@ class TokenDeployment(Deployment):
     async def delete_expired(self) -> int:
         return await delete_expired(self.database, self.clock.now_ms())
 
-    async def counted(self, client_id: str, *, source: str = HERE) -> Counted:
+    async def counted(self, client_id: str) -> Counted:
         """Return the content of the logs, read from the answers to three more requests.
 
         Call it once, at the end of a test.
         """
         big = MAX_PER_MINUTE
-        unknown = await self.limiter.token_unknown(source)
+        unknown = await self.limiter.token_unknown(HERE)
         proved = await self.limiter.token_authenticated(client_id, "a source that nothing else comes from", limit=big)
-        both = await self.limiter.token_failed(client_id, source, limit=big)
+        both = await self.limiter.token_failed(client_id, HERE, limit=big)
         return Counted(
             proved=big - proved.remaining - 1,
             failed=proved.remaining - 1 - both.remaining,

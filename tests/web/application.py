@@ -90,24 +90,9 @@ class Application:
         )
         self._app = build_app(self.parts, trusted_proxies=trusted_proxies).asgi
 
-    def request(
-        self,
-        method: str,
-        target: str,
-        *,
-        headers: Headers | None = None,
-        body: bytes = b"",
-        peer: str = PARTNER_IP,
-        scheme: str = "https",
-        meanwhile: Callable[[], Awaitable[Any]] | None = None,
-    ) -> Answer:
-        """Return the answer to one request, whose scope is the one that the server's protocol would make.
-
-        `meanwhile` runs before the last part of the body arrives.
-        """
-        answer: Answer = self.run(
-            self.answer(method, target, headers=headers, body=body, peer=peer, scheme=scheme, meanwhile=meanwhile)
-        )
+    def request(self, method: str, target: str, **options: Any) -> Answer:
+        """Return the answer to one request, with the options of `answer`."""
+        answer: Answer = self.run(self.answer(method, target, **options))
         return answer
 
     async def answer(
@@ -122,7 +107,10 @@ class Application:
         meanwhile: Callable[[], Awaitable[Any]] | None = None,
         left: asyncio.Event | None = None,
     ) -> Answer:
-        """Return the answer to a request beside others. The client leaves when `left` is set."""
+        """Return the answer to a request, which may run beside others; its scope is the one that the server would make.
+
+        `meanwhile` runs before the last part of the body arrives. The client leaves when `left` is set.
+        """
         path, _, query = target.partition("?")
         scope = {
             "type": "http",
@@ -147,9 +135,9 @@ class Application:
         body = form if isinstance(form, bytes) else urlencode(form).encode()
         return self.request("POST", TOKEN_PATH, headers=[FORM, *headers], body=body, peer=peer)
 
-    def issue(self, key: Key, *, peer: str = PARTNER_IP) -> Answer:
+    def issue(self, key: Key) -> Answer:
         """Request the `client_credentials` grant, with HTTP Basic."""
-        return self.ask_token(CLIENT_CREDENTIALS, key.basic, peer=peer)
+        return self.ask_token(CLIENT_CREDENTIALS, key.basic)
 
     def refresh(self, refresh_token: str, *headers: tuple[str, str | bytes], **others: str) -> Answer:
         """Request the `refresh_token` grant."""

@@ -78,8 +78,8 @@ class PageResponse(NamedTuple):
 class Browser:
     """A browser that keeps the session cookie and sends `Sec-Fetch-Site`."""
 
-    def __init__(self, app: Application, token: str = "", *, peer: str = PARTNER_IP) -> None:
-        self.app, self.token, self.peer = app, token, peer
+    def __init__(self, app: Application, token: str = "") -> None:
+        self.app, self.token = app, token
 
     def get(self, target: str, *headers: tuple[str, str]) -> PageResponse:
         return self._keep(self.request("GET", target, *headers))
@@ -106,9 +106,7 @@ class Browser:
         self, method: str, target: str, *headers: tuple[str, str], body: bytes = b"", meanwhile: Any = None
     ) -> Answer:
         cookie = [("cookie", f"{NAME}={self.token}")] if self.token else []
-        return self.app.request(
-            method, target, headers=[*cookie, *headers], body=body, peer=self.peer, meanwhile=meanwhile
-        )
+        return self.app.request(method, target, headers=[*cookie, *headers], body=body, meanwhile=meanwhile)
 
     def _keep(self, answer: Answer) -> PageResponse:
         for name, value in answer.headers:
