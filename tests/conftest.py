@@ -29,6 +29,7 @@ from tests.services import promtool as alert_rules
 from tests.services import valkey as limit_stores
 from tests.services.clean_database import CleanDatabase
 from tests.services.managed_program import Unavailable, find_program
+from tests.unsubscribes.partner import OptOutDeployment
 
 Lend = Callable[..., AbstractContextManager[str]]
 
@@ -320,6 +321,12 @@ def shared_database(module_database_url: str) -> Iterator[SharedDatabase]:
     """Yield the database of a module, open with one connection for reads and one for submissions."""
     with in_a_loop(migrated(module_database_url, pool_size=2)) as (run, database):
         yield SharedDatabase(run, database)
+
+
+@pytest.fixture
+def deployment(shared_database: SharedDatabase, clock: FakeClock) -> OptOutDeployment:
+    """Return a deployment on it at the clock's time. Each test creates organizations of its own."""
+    return OptOutDeployment.on(shared_database, clock)
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,11 @@
-"""A deployment on a pair of databases, opened once for all the tests of a module."""
-
-from collections.abc import Iterator
+"""A pair of databases in place of one or the other."""
 
 import pytest
 
-from tests.builders import Apart, in_a_loop, migrated
-from tests.deployment import SharedDatabase
-from tests.unsubscribes.conftest import deployment as deployment
+from tests.builders import Apart
 
 
 @pytest.fixture(scope="module")
-def shared_database(module_apart_url: Apart) -> Iterator[SharedDatabase]:
-    """Yield the pair of a module, each open with one connection for reads and one for submissions."""
-    with in_a_loop(migrated(module_apart_url, pool_size=2)) as (run, database):
-        yield SharedDatabase(run, database)
+def module_database_url(module_apart_url: Apart) -> Apart:
+    """Return the URLs of a pair for all the tests of a module."""
+    return module_apart_url

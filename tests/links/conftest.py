@@ -1,9 +1,8 @@
-"""A deployment on either database, opened once for all the tests of a module."""
+"""The database of a module, without the link keys of the tests before."""
 
 import pytest
 
 from tests.builders import execute
-from tests.unsubscribes.conftest import deployment as deployment
 from tests.unsubscribes.partner import OptOutDeployment
 
 
