@@ -6,11 +6,12 @@ Source: docs/interface.md section D1, Feeds apart.
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from stoplist import __version__
+from stoplist.databases import pair
 from stoplist.databases.opening import check_databases, joined, migrate_databases
 from stoplist.db import Database, schema
 from stoplist.db.split import SplitDatabase
@@ -101,6 +102,32 @@ def test_two_new_databases_become_a_pair(urls: Urls) -> None:
             of_feeds = await schema.read(database.feeds)
             assert of_feeds is not None
             assert of_feeds.oldest_program == __version__
+
+    asyncio.run(body())
+
+
+def test_of_two_attempts_at_once_both_make_the_pair_of_the_first(urls: Urls, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one saw two new databases, and overtakes the first one between its changes of the two."""
+
+    async def body() -> None:
+        async with both(urls) as database:
+            seen = await pair.require_joinable(database)
+
+            async def see_as_before(_: SplitDatabase) -> tuple[pair.Place, pair.Place]:
+                return seen
+
+            change_feeds = database.feeds.under_schema_lock
+
+            async def be_overtaken(change: Any) -> None:
+                monkeypatch.undo()
+                await change_feeds(change)
+                with monkeypatch.context() as patch:
+                    patch.setattr(pair, "require_joinable", see_as_before)
+                    await pair.join(database)
+
+            monkeypatch.setattr(database.feeds, "under_schema_lock", be_overtaken)
+            await pair.join(database)
+            pair.require_same(*await pair.require_joinable(database))
 
     asyncio.run(body())
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from stoplist import __version__
-from stoplist.db import Database, Transaction, schema
+from stoplist.db import Database, SchemaChange, Transaction, schema
 from stoplist.db.query import Query, load_queries
 from stoplist.db.remedies import ACCOUNTS_ARE_APART, FEEDS_ARE_APART
 from stoplist.db.schema import later_release
@@ -91,9 +91,9 @@ async def join(database: SplitDatabase) -> None:
     if accounts.pair_part is not None:
         return
     # Noted beside the accounts first: if this ends in between, the next attempt knows the feeds by it.
-    pair_id = accounts.pair_id or secrets.token_hex(16)
-    await database.accounts.write(partial(keep_pair_id, place=accounts, pair_id=pair_id))
-    if feeds.pair_part is None and (await place_of(database.feeds)).pair_id == pair_id:
+    pair_id = await database.accounts.under_schema_lock(_note_pair_id)
+    now = await place_of(database.feeds)
+    if now.pair_part is None and now.pair_id == pair_id:
         await database.accounts.write_one(_SET_PAIR, **accounts._asdict())
         raise SettingsError(
             "STOPLIST_DATABASE_URL and STOPLIST_FEEDS_URL name the same database. Name another one for the feeds, or "
@@ -140,6 +140,19 @@ async def take_place(change: SchemaWriter, *, pair_id: str, pair_part: str, olde
 async def keep_pair_id(transaction: Transaction, place: Place, pair_id: str) -> None:
     """Note that a whole deployment is about to become one of this pair."""
     await transaction.run(_SET_PAIR, pair_id=pair_id, pair_part=None, oldest_program=place.oldest_program)
+
+
+async def _note_pair_id(change: SchemaChange) -> str:
+    """Return the id of the pair that the accounts belong to, or are about to; note a new one if there is none.
+
+    Of two attempts at once, both make the pair of the one that was first.
+    """
+    place = await place_of(change)
+    if place.pair_id is not None:
+        return place.pair_id
+    pair_id = secrets.token_hex(16)
+    await change.run(_SET_PAIR, **place._replace(pair_id=pair_id)._asdict())
+    return pair_id
 
 
 async def leave_pair(change: SchemaWriter, place: Place) -> None:
