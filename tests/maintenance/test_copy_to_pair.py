@@ -15,13 +15,14 @@ import pytest
 from stoplist import __version__
 from stoplist.databases.foreign_feeds import find_foreign_feeds
 from stoplist.databases.opening import check_databases
-from stoplist.db.sharding import FEED_TABLES
+from stoplist.db.sharding import FEED_TABLES, distribute
 from stoplist.db.split import SplitDatabase
 from stoplist.errors import Refused, SettingsError, StoplistError
 from stoplist.maintenance.copy.copy import Step
 from stoplist.maintenance.copy.target import CopyTarget
 from tests.builders import apart, opened
 from tests.migration_fixture import Interrupted, Move, interrupt_after, make_move, rows_of
+from tests.services.citus import Citus
 from tests.services.postgresql import PostgresqlServer, run_statements
 
 FEEDS_WITHOUT_OWNERS = "UPDATE feeds SET organization_uid = NULL"
@@ -126,6 +127,24 @@ def test_an_interrupted_copy_can_be_resumed(move: Move, steps: int) -> None:
     assert_unusable(move)
     assert move.copy().rows_before > 0 or steps == 1
     assert_copied(move)
+
+
+def test_feeds_are_copied_to_a_citus(sqlite_url: str, citus: Citus, postgresql: PostgresqlServer) -> None:
+    """After an interruption as well."""
+    accounts, feeds = postgresql.fresh_database("accounts"), citus.fresh_database("feeds")
+    move = make_move(sqlite_url, apart(accounts, feeds))
+
+    async def spread() -> None:
+        async with pair_of(move) as database:
+            await distribute(database.feeds, has_accounts=False)
+
+    asyncio.run(spread())
+    move.interrupt(after=24)
+    assert_unusable(move)
+    move.copy()
+    assert_copied(move)
+    postgresql.drop_database(accounts)
+    citus.drop_database(feeds)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ Source: docs/interface.md section D1, Feeds apart.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +17,7 @@ from stoplist import __version__
 from stoplist.databases import pair
 from stoplist.databases.foreign_feeds import find_foreign_feeds
 from stoplist.databases.opening import check_databases
-from stoplist.db.sharding import FEED_TABLES
+from stoplist.db.sharding import FEED_TABLES, distribute
 from stoplist.db.split import SplitDatabase
 from stoplist.errors import Refused, SettingsError, StoplistError
 from stoplist.maintenance.split import exclusive
@@ -28,6 +28,7 @@ from tests.builders import ADMINISTRATOR, STRANGER, apart, migrated, opened
 from tests.constants import PATIENCE_S
 from tests.fakes import FakeClock
 from tests.migration_fixture import fill_every_table, rows_of
+from tests.services.citus import Citus
 from tests.services.postgresql import PostgresqlServer, run_statements
 
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -383,11 +384,15 @@ def restore_feeds(two: Two) -> None:
     async def body() -> None:
         async with connected(two) as (accounts, feeds):
             await accounts.execute("ALTER TABLE feeds DROP CONSTRAINT feeds_are_apart")
-            for table in FEED_TABLES:
-                rows = await feeds.fetch(f"SELECT * FROM {table}")  # noqa: S608
-                await accounts.copy_records_to_table(table, records=rows)
+            await copy_rows(feeds, accounts, FEED_TABLES)
 
     asyncio.run(body())
+
+
+async def copy_rows(source: Any, target: Any, tables: Iterable[str]) -> None:
+    for table in tables:
+        rows = await source.fetch(f"SELECT * FROM {table}")  # noqa: S608
+        await target.copy_records_to_table(table, records=rows)
 
 
 def put_real_entry_into_outbox(two: Two) -> None:
@@ -450,10 +455,65 @@ def test_feeds_that_were_not_all_copied_back_are_refused(two: Two) -> None:
     two.start()
 
 
+@pytest.mark.parametrize("work", [Two.split, Two.join])
+def test_a_pair_is_changed_at_the_coordinator_of_a_citus(two: Two, work: Callable[[Two], SplitResult]) -> None:
+    """A worker has the tables of the feeds alone."""
+    two.split()
+    run_statements(
+        two.feeds, *(f"DROP TABLE {table} CASCADE" for table in rows_of(two.feeds) if table not in FEED_TABLES)
+    )
+    with pytest.raises(SettingsError, match=r"STOPLIST_FEEDS_URL names a worker of a Citus.*name its coordinator"):
+        work(two)
+
+
 def test_only_a_pair_becomes_one(two: Two, original: Rows) -> None:
     with pytest.raises(SettingsError, match="holds the feeds itself"):
         two.join()
     assert_as_before(two, original)
+
+
+# On a Citus
+
+
+@pytest.fixture
+def two_distributed(citus: Citus) -> Iterator[Two]:
+    """Yield a filled deployment and a complete copy of its database, the feeds of both distributed."""
+    two = Two(*(citus.fresh_database(name) for name in ("accounts", "feeds")))
+
+    async def fill() -> None:
+        for url in two:
+            async with migrated(url, pool_size=2) as database:
+                await distribute(database)
+                if url == two.accounts:
+                    await fill_every_table(database, FakeClock())
+
+    async def copy(tables: Iterable[str]) -> None:
+        async with connected(two) as (accounts, feeds):
+            await feeds.execute("SET session_replication_role = replica")  # accepts the tables in any order
+            await copy_rows(accounts, feeds, tables)
+
+    asyncio.run(fill())
+    asyncio.run(copy(rows_of(two.accounts)))
+    yield two
+    for url in two:
+        citus.drop_database(url)
+
+
+def test_distributed_feeds_are_split_and_joined(two_distributed: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after an end in between."""
+    two, original = two_distributed, comparable(two_distributed.accounts)
+    end_between(two, monkeypatch)
+    assert_as_before(two, original)
+    two.split()
+    assert_split(two, original)
+    put_real_entry_into_outbox(two)
+    restore_feeds(two)
+    two.join()
+    joined = comparable(two.accounts)
+    assert {table: joined[table] for table in FEED_TABLES} == {
+        table: original[table] if table != "feed_outbox" else [] for table in FEED_TABLES
+    }
+    start_on(two.accounts)
 
 
 @pytest.mark.parametrize("work", [split_feeds, join_feeds])

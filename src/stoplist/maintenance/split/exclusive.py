@@ -10,7 +10,7 @@ from stoplist.db import schema
 from stoplist.db.opening import open_database
 from stoplist.db.postgresql import SCHEMA_LOCK
 from stoplist.db.query import load_queries
-from stoplist.errors import Refused
+from stoplist.errors import Refused, SettingsError
 from stoplist.maintenance.copy.connection import LongConnection, LongTransaction, open_connection
 from stoplist.maintenance.copy.contents import Table, quote_name
 from stoplist.maintenance.copy.tables import OWN_TABLES, require_same_tables
@@ -22,6 +22,9 @@ _TRY_LOCK = _QUERIES["try_lock"]
 
 # A connection that was just closed is counted for some milliseconds.
 _LOOKS, _PAUSE_S = 50, 0.1
+
+# A Citus keeps it at its coordinator.
+_A_TABLE_OF_ACCOUNTS = "organizations"
 
 # Named after an organization was created or a feed was opened, so that the two databases may differ in them.
 _OWNER_COLUMNS = frozenset(("uid", "organization_uid"))
@@ -73,6 +76,11 @@ class ExclusiveDatabase:
     async def check(self, transaction: LongTransaction, *, environment: str | None) -> tuple[str, Place]:
         """Return the environment of the database and its place in a pair. SettingsError if it cannot be used."""
         deployment = await schema.require(transaction, self.setting, environment=environment)
+        if _A_TABLE_OF_ACCOUNTS not in {table.name for table in await transaction.tables()}:
+            raise SettingsError(
+                f"{self.setting} names a worker of a Citus, where only the tables of the feeds are: name its "
+                "coordinator for this command."
+            )
         return deployment.environment, await place_of(transaction)
 
     async def _wait_until_alone(self, transaction: LongTransaction) -> None:
