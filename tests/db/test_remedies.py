@@ -76,3 +76,10 @@ def test_a_disk_that_fails_is_told_from_a_damaged_file(tmp_path: Path) -> None:
     assert unreadable_reason(tmp_path / "stoplist.db") is None
     assert unreadable_reason(Path("/proc/self/mem")) == "Input/output error"
     assert unreadable_reason(tmp_path) == "Is a directory"
+
+
+def test_a_constraint_is_recognised_on_a_shard_of_a_citus() -> None:
+    """Its error names no constraint, and its text has the number of the shard."""
+    text = f'new row for relation "feeds_102010" violates check constraint "{FEEDS_ARE_APART}_102010"'
+    with pytest.raises(StoreUnavailable, match="restart it with STOPLIST_FEEDS_URL"), translated_errors():
+        raise asyncpg.PostgresError.new({"C": "23514", "M": text})

@@ -5,6 +5,7 @@ Source of the classes: the documentation of PostgreSQL, appendix A.
 
 import contextlib
 import enum
+import re
 from collections.abc import Iterator
 
 import asyncpg
@@ -96,6 +97,7 @@ KIND_BY_STATE = {
 }
 """By SQLSTATE or its class, for errors of statements. What is in no class is our defect."""
 
+_CONSTRAINT_OF_SHARD = re.compile(rf"\b({FEEDS_ARE_APART}|{ACCOUNTS_ARE_APART})_\d+\b")
 _DEADLINE_STATES = ("57014", "55P03")
 STANDBY_STATE = "25006"
 # asyncpg raises InternalClientError if a server ends the connection between two statements (25P03, 57P01) and the next
@@ -181,5 +183,9 @@ def sqlstate_of(error: BaseException) -> str:
 
 
 def _constraint_of(error: BaseException) -> str | None:
-    """Return the name of the constraint that the statement violated."""
-    return getattr(error, "constraint_name", None)
+    """Return the name of the constraint that the statement violated.
+
+    A Citus tells of a worker's constraint in the text alone, and with the number of the shard behind its name.
+    """
+    of_shard = _CONSTRAINT_OF_SHARD.search(str(error))
+    return of_shard[1] if of_shard else getattr(error, "constraint_name", None)

@@ -19,12 +19,12 @@ from stoplist.databases.foreign_feeds import find_foreign_feeds
 from stoplist.databases.opening import check_databases
 from stoplist.db.sharding import FEED_TABLES, distribute
 from stoplist.db.split import SplitDatabase
-from stoplist.errors import Refused, SettingsError, StoplistError
+from stoplist.errors import Refused, SettingsError, StoplistError, StoreUnavailable
 from stoplist.maintenance.split import exclusive
 from stoplist.maintenance.split.exclusive import ComparedTables, Report
 from stoplist.maintenance.split.split import SplitResult, join_feeds, split_feeds
 from stoplist.settings import Settings, load
-from tests.builders import ADMINISTRATOR, STRANGER, apart, migrated, opened
+from tests.builders import ADMINISTRATOR, STRANGER, apart, execute, migrated, opened
 from tests.constants import PATIENCE_S
 from tests.fakes import FakeClock
 from tests.migration_fixture import fill_every_table, rows_of
@@ -395,6 +395,20 @@ async def copy_rows(source: Any, target: Any, tables: Iterable[str]) -> None:
         await target.copy_records_to_table(table, records=rows)
 
 
+def open_feed_in_older_program(two: Two) -> None:
+    """Store what a server would that was started before the split, and takes the accounts for everything."""
+
+    async def body() -> None:
+        async with opened(two.accounts, pool_size=2) as database:
+            await execute(
+                database,
+                "INSERT INTO feeds (feed_id, organization_id, channel, generation, head_seq, writes) "
+                "VALUES (17, 1, 'email', 'g', 0, 0)",
+            )
+
+    asyncio.run(body())
+
+
 def put_real_entry_into_outbox(two: Two) -> None:
     """Replace what waits in the outbox by an entry that can be moved."""
     run_statements(
@@ -506,6 +520,8 @@ def test_distributed_feeds_are_split_and_joined(two_distributed: Two, monkeypatc
     assert_as_before(two, original)
     two.split()
     assert_split(two, original)
+    with pytest.raises(StoreUnavailable, match="restart it with STOPLIST_FEEDS_URL"):
+        open_feed_in_older_program(two)
     put_real_entry_into_outbox(two)
     restore_feeds(two)
     two.join()
