@@ -18,13 +18,12 @@ LOCK = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 -
 	--no-emit-index-url --no-emit-find-links --no-emit-package stoplist-addresses --no-emit-package stoplist-client \
 	--custom-compile-command 'make lock' $(UPGRADE)
 
-# One process a processor; a file of tests stays in one process, so that what a module shares is made once.
-# tests/conftest.py says which files begin.
-RUN_TESTS = -m pytest -n auto --dist loadfile --no-loadscope-reorder
+# Two processes a processor: part of their time they wait for programs to end, for time limits, for the disk. A file of
+# tests stays in one process, so that what a module shares is made once. tests/conftest.py says which files begin.
+RUN_TESTS = -m pytest -n $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN)))) --dist loadfile --no-loadscope-reorder
 # Long rounds prove what the code does, not what the interpreter does: they run on one Python.
 QUICK = -m 'not slow'
-# Twice as many processes: part of their time they wait for programs to end, for time limits, for the disk.
-SLOW = -m slow -n $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+SLOW = -m slow
 INTERPRETER = -m 'interpreter and not slow'
 # The tests that run on each kind of database. Those of the doctor have settings of their own.
 APART = $(addprefix tests/,unsubscribes records lists rights proof links organizations notices audit maintenance staff \
