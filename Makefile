@@ -18,13 +18,14 @@ LOCK = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 -
 	--no-emit-index-url --no-emit-find-links --no-emit-package stoplist-addresses --no-emit-package stoplist-client \
 	--custom-compile-command 'make lock' $(UPGRADE)
 
-# Two processes a processor: part of their time they wait for programs to end, for time limits, for the disk. A file of
-# tests stays in one process, so that what a module shares is made once. tests/conftest.py says which files begin.
-RUN_TESTS = -m pytest -n $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN)))) --dist loadfile --no-loadscope-reorder
-# Long rounds prove what the code does, not what the interpreter does: they run on one Python.
-QUICK = -m 'not slow'
-SLOW = -m slow
-INTERPRETER = -m 'interpreter and not slow'
+# A file of tests stays in one process, so that what a module shares is made once. tests/conftest.py says which files begin.
+RUN_TESTS = -m pytest --dist loadfile --no-loadscope-reorder
+# More processes than processors: part of the time they wait for programs to end, for time limits, for the disk; most of
+# all in the long rounds. Those prove what the code does, not what the interpreter does: they run on one Python.
+PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
+QUICK = -n $(shell echo $$((3 * $(PROCESSORS) / 2))) -m 'not slow'
+SLOW = -n $(shell echo $$((2 * $(PROCESSORS)))) -m slow
+INTERPRETER = $(subst not slow,interpreter and not slow,$(QUICK))
 # The tests that run on each kind of database. Those of the doctor have settings of their own.
 APART = $(addprefix tests/,unsubscribes records lists rights proof links organizations notices audit maintenance staff \
 	oauth web cli) --ignore=tests/maintenance/doctor
@@ -122,6 +123,8 @@ clean:  ## remove what these targets made
 	@echo 'Setting up the development tools in $* …'
 	@$*/bin/python $(PIP_INSTALL) --require-hashes -r requirements/development.txt
 	@$*/bin/python $(PIP_INSTALL) --no-build-isolation --no-deps --editable ./client
+	@# Compiles the tests. Several processes that begin with it would all do so.
+	@$*/bin/python -m pytest --collect-only -qq >/dev/null || true
 	@touch $@
 
 %/.client: requirements/client.txt requirements/build.txt client/pyproject.toml addresses/pyproject.toml tools/make-venv
