@@ -16,7 +16,7 @@ from tests.unsubscribes.partner import Organization, Sent, back, opt_out_deploym
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("long_timeouts")]
 
-BATCHES, BATCH = 12, 10_000
+BATCHES, BATCH = 8, 10_000
 # In every fourth batch: people who opt out again, and people who opt in again.
 AGAIN, BACK = 1_000, 1_000
 REPEATED = BATCHES // 4 * (AGAIN + BACK)
@@ -41,7 +41,7 @@ class ReadCounts(NamedTuple):
 
 
 def test_a_first_load_reads_no_more_than_it_is_sent(postgresql_url: str) -> None:
-    """120 000 opt-outs in batches of 10 000, some people among them twice, then pages of the feed.
+    """80 000 opt-outs in batches of 10 000, some people among them twice, then pages of the feed.
 
     No table is ever scanned, and no more keys are read than each batch and page needs.
     """

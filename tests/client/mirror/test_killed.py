@@ -24,7 +24,7 @@ LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 ALWAYS = [f"always-{number}@example.org" for number in range(200)]
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(32, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [4, pytest.param(16, marks=pytest.mark.slow)])
 def test_kill_9_during_sync_loses_nothing(
     restorable: Restorable, new_mirror: Callable[..., Mirror], tmp_path: Path, kills: int
 ) -> None:

@@ -413,8 +413,8 @@ def test_routes_are_open_to_the_right_callers(pages: Pages, route: str) -> None:
     """The form that an administrator would send does nothing for somebody without the right."""
     row, sample = ROWS[route], None
     answers: dict[str, str] = {}
-    # The rights do not depend on the database: on SQLite an administrator alone meets every route.
-    callers = CALLERS if pages.app.database.kind == "postgresql" else CALLERS[:1]
+    # The rights do not depend on the database: on PostgreSQL an administrator alone meets every route.
+    callers = CALLERS if pages.app.database.kind == "sqlite" else CALLERS[:1]
     # Callers that are refused come first: they leave the sample unchanged for the next one.
     for caller in reversed(callers):
         sample = sample or new_sample(pages, row)
