@@ -23,9 +23,10 @@ RUN_TESTS = -m pytest --dist loadfile --no-loadscope-reorder
 # More processes than processors: part of the time they wait for programs to end, for time limits, for the disk; most of
 # all in the long rounds. Those prove what the code does, not what the interpreter does: they run on one Python.
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
-QUICK = -n $(shell echo $$((3 * $(PROCESSORS) / 2))) -m 'not slow'
+PROCESSES := $(shell echo $$((3 * $(PROCESSORS) / 2)))
+QUICK = -n $(PROCESSES) -m 'not slow'
+INTERPRETER = -n $(PROCESSES) -m 'interpreter and not slow'
 SLOW = -n $(shell echo $$((2 * $(PROCESSORS)))) -m slow
-INTERPRETER = $(subst not slow,interpreter and not slow,$(QUICK))
 # The tests that run on each kind of database. Those of the doctor have settings of their own.
 APART = $(addprefix tests/,unsubscribes records lists rights proof links organizations notices audit maintenance staff \
 	oauth web cli) --ignore=tests/maintenance/doctor
