@@ -34,7 +34,6 @@ from stoplist.notices import outbox
 from stoplist.notices.model import IMPORT_ENDED, REVERSAL_ENDED
 from stoplist.organizations.store import require_admin_of
 from stoplist.organizations.target import ALL_GROUPS, Target
-from stoplist.records.reversal_plan import Reversal
 from stoplist.unsubscribes.channel import Channel, feed_id
 from stoplist.unsubscribes.feed import open_feed
 from stoplist.unsubscribes.model import OptOutStores
@@ -186,8 +185,8 @@ async def begin_reversal(actor: Actor, stores: OptOutStores, found: Import) -> I
     return await _change_state(stores, found, REVERSING, record=record)
 
 
-async def finish_reversal(stores: OptOutStores, found: Import, last: Reversal) -> Import:
-    """Mark an import as reversed. `last` has the counts of the process that finishes its reversal.
+async def finish_reversal(stores: OptOutStores, found: Import, counts: dict[str, int]) -> Import:
+    """Mark an import as reversed. `counts` are those of the process that finishes its reversal.
 
     The notice counts what all processes took back.
     """
@@ -203,7 +202,7 @@ async def finish_reversal(stores: OptOutStores, found: Import, last: Reversal) -
             at_ms=now_ms,
             organizations=(found.org_slug,),
             import_id=found.import_id,
-            **last.counts | dict(taken_back),
+            **counts | dict(taken_back),
         )
 
     return await _change_state(stores, found, REVERSED, is_end=True, record=record)

@@ -74,7 +74,7 @@ async def reverse_import(
         first_id = first_id or part.submission_id
         total += part
         yield total
-    await finish_reversal(stores, found, total)
+    await finish_reversal(stores, found, total.counts)
     yield total
 
 

@@ -11,6 +11,15 @@ from stoplist.db.opening import open_database, sqlite_path
 from stoplist.db.split import SplitDatabase
 from stoplist.errors import SettingsError
 
+_NOT_WHOLE = (
+    "It is one of the two databases of a deployment whose feeds are apart: name both, that of the accounts with --to "
+    "and that of the feeds with --to-feeds; or another one."
+)
+_NO_PAIR = (
+    "These are not the two databases of one deployment, that of its accounts first: make two empty databases a pair by "
+    "`stoplist migrate` with STOPLIST_DATABASE_URL set to --to and STOPLIST_FEEDS_URL to --to-feeds."
+)
+
 
 def existing_file(source_url: str) -> Path:
     """Return the file of the source. Raise SettingsError if there is none, or an empty one."""
@@ -31,11 +40,11 @@ async def check_databases(source_url: str, target_url: str, feeds_url: str | Non
         _require_same_environment(source, target)
         await _follow_clock(clock, database)
         if feeds_url is None:
-            await _require_whole(database)
+            await _require_pair(database, _NOT_WHOLE)
         else:
             async with _open_database("--to-feeds", feeds_url) as (target, feeds):
                 _require_same_environment(source, target)
-                await _require_pair(SplitDatabase(database, feeds))
+                await _require_pair(SplitDatabase(database, feeds), _NO_PAIR)
     return source.environment
 
 
@@ -47,24 +56,12 @@ def _require_same_environment(source: schema.Deployment, target: schema.Deployme
         )
 
 
-async def _require_whole(target: Database) -> None:
+async def _require_pair(target: Database, refusal: str) -> None:
+    """Raise SettingsError with this text, which names options, unless `pair.require_pair` accepts the target."""
     try:
         await pair.require_pair(target)
     except SettingsError:
-        raise SettingsError(
-            "It is one of the two databases of a deployment whose feeds are apart: name both, that of the accounts "
-            "with --to and that of the feeds with --to-feeds; or another one."
-        ) from None
-
-
-async def _require_pair(target: SplitDatabase) -> None:
-    try:
-        await pair.require_pair(target)
-    except SettingsError:
-        raise SettingsError(
-            "These are not the two databases of one deployment, that of its accounts first: make two empty databases "
-            "a pair by `stoplist migrate` with STOPLIST_DATABASE_URL set to --to and STOPLIST_FEEDS_URL to --to-feeds."
-        ) from None
+        raise SettingsError(refusal) from None
 
 
 @asynccontextmanager
