@@ -1,6 +1,7 @@
 """Fixtures for every test: a clock, an event loop, databases of either kind, and the servers beside them."""
 
 import asyncio
+import gc
 import os
 import shutil
 import signal
@@ -75,6 +76,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not marker.isidentifier() or " or " in " ".join(others) or not collection_path.name.startswith("test_"):
         return None
     return f"mark.{marker}" not in collection_path.read_text() or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect the tests without the garbage collector: it would go through what has been imported, again and again."""
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
 
 
 @pytest.hookimpl(trylast=True)
