@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import FilePayload, Page, expect
 
-from tests.e2e.pages_browser import PICTURES, Site, assert_accessible, opened_site
+from tests.e2e.pages_browser import Site, assert_accessible, opened_site, save_screenshot
 from tests.e2e.server_process import Installation
 
 # The result does not depend on the interpreter.
@@ -149,10 +149,10 @@ def test_a_file_that_is_too_large_is_refused_with_a_page(site: Site) -> None:
 
 
 async def narrow(page: Page, name: str) -> None:
-    """Save a screenshot at the width of a phone, on which nothing scrolls sideways."""
+    """Assert that nothing scrolls sideways at the width of a phone; save screenshots of both widths."""
     await page.set_viewport_size({"width": NARROW, "height": 844})
     assert await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
-    await page.screenshot(path=PICTURES / f"{name}-{NARROW}.png", full_page=True)
+    await save_screenshot(page, f"{name}-{NARROW}")
     await page.set_viewport_size({"width": 1280, "height": 900})
     await page.emulate_media(color_scheme="light")
-    await page.screenshot(path=PICTURES / f"{name}-1280.png")
+    await save_screenshot(page, f"{name}-1280", full_page=False)
