@@ -20,7 +20,7 @@ from tests.keys import Key
 from tests.server.serving import RawConnection, WireAnswer
 
 # Pauses of a program after an answer and after a refusal.
-PACE_S, BACK_OFF_S = 0.03, 0.1
+PACE_S, BACK_OFF_S = 0.1, 0.1
 # Connections of the hasty program at first; more are added until each worker has one.
 HASTY = 4
 # Sizes that the drivers treat differently: a single item, a small and a heavy batch.

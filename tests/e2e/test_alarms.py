@@ -7,7 +7,6 @@ Source: docs/operate.md, Alarms.
 
 import asyncio
 import contextlib
-import math
 import os
 import re
 import signal
@@ -17,13 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import asyncpg
-import httpx
 import psutil
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 from ruamel.yaml import YAML
 
-from tests.constants import HIGH_LIMIT, PATIENCE_S
+from tests.constants import HIGH_LIMIT
 from tests.e2e import load
 from tests.e2e.conftest import own_limits_url
 from tests.e2e.partner_programs import Partners
@@ -65,24 +62,15 @@ class Watched(NamedTuple):
     to_limits: Proxy
     promtool: Promtool
 
-    def page(self) -> str:
-        return httpx.get(f"http://{self.deployment.metrics}/metrics", timeout=PATIENCE_S, trust_env=False).text
-
     async def wait_for(self, name: str, is_wanted: Callable[[float], bool]) -> str:
         """Wait until a metric has such a value, and return the page."""
-        await asyncio.to_thread(wait_until, lambda: is_wanted(self.value(name)), name)
-        return await asyncio.to_thread(self.page)
-
-    def value(self, name: str) -> float:
-        """Return a metric, or NaN if it is not on the page."""
-        families = text_string_to_metric_families(self.page())
-        samples = (sample for family in families for sample in family.samples)
-        return next((sample.value for sample in samples if sample.name == f"stoplist_{name}"), math.nan)
+        await asyncio.to_thread(wait_until, lambda: is_wanted(self.deployment.metric(name)), name, every_s=0.1)
+        return await asyncio.to_thread(self.deployment.metrics_page)
 
     @contextlib.asynccontextmanager
     async def raising(self, name: str, *alarms: str) -> AsyncIterator["RecordedFault"]:
         """Assert that these alarms fire during the fault within this context, none before, and none afterwards."""
-        fault = RecordedFault(await asyncio.to_thread(self.page))
+        fault = RecordedFault(await asyncio.to_thread(self.deployment.metrics_page))
         yield fault
         after = await self.wait_for("store_lost", lambda lost: lost == 0)
         phases = [
@@ -171,7 +159,8 @@ def test_load_alone_raises_no_alarm(watched: Watched) -> None:
     named = {
         name for group in groups for rule in group["rules"] for name in re.findall(r"\bstoplist_\w+", rule["expr"])
     }
-    assert named - metric_names(watched.page()) == {"stoplist_backup_seconds", "stoplist_outbox_oldest_seconds"}
+    missing = named - metric_names(watched.deployment.metrics_page())
+    assert missing == {"stoplist_backup_seconds", "stoplist_outbox_oldest_seconds"}
 
 
 def test_a_database_that_is_away(watched: Watched) -> None:
@@ -200,7 +189,7 @@ def test_a_limit_store_that_is_away(watched: Watched) -> None:
 def test_a_worker_that_dies(watched: Watched) -> None:
     async def body() -> None:
         async with watched.raising("worker", "StoplistWorkerDied") as fault:
-            before = watched.value("workers_replaced_total")
+            before = watched.deployment.metric("workers_replaced_total")
             kill_a_worker(watched)
             await watched.wait_for("workers_replaced_total", lambda replaced: replaced == before + 1)
             fault.during = await watched.wait_for("workers", lambda serving: serving == WORKERS)
@@ -215,7 +204,7 @@ def test_a_worker_that_cannot_be_replaced(watched: Watched) -> None:
         alarms = ("StoplistWorkerDied", "StoplistWorkersMissing", "StoplistNotReady")
         async with watched.raising("no worker", *alarms) as fault:
             await asyncio.to_thread(watched.cluster.stop)
-            before = watched.value("workers_replaced_total")
+            before = watched.deployment.metric("workers_replaced_total")
             kill_a_worker(watched)
             await watched.wait_for("workers_replaced_total", lambda replaced: replaced > before + 1)
             fault.during = await watched.wait_for("store_lost", lambda lost: lost == 1)
@@ -262,7 +251,7 @@ def test_a_database_that_is_slow(watched: Watched) -> None:
             finally:
                 await session.execute("DROP FUNCTION IF EXISTS wait CASCADE")
                 await session.close()
-            fault.during, fault.minutes = await asyncio.to_thread(watched.page), SLOW_MIN
+            fault.during, fault.minutes = await asyncio.to_thread(watched.deployment.metrics_page), SLOW_MIN
 
     asyncio.run(body())
 
@@ -273,7 +262,7 @@ def test_a_stolen_token_whose_notice_does_not_arrive(
     """And then the server is gone."""
     with watching(tmp_path, valkey, promtool, pytestconfig) as watched:
         key = watched.deployment.direct.new_key(per_minute=HIGH_LIMIT, organization="stolen")
-        before = watched.page()
+        before = watched.deployment.metrics_page()
         asyncio.run(present_twice(watched, key))
         during = asyncio.run(watched.wait_for("notice_failures_total", lambda failures: failures > 0))
         watched.deployment.server.kill()

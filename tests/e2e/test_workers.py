@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,7 +19,7 @@ from stoplist.server.listening_sockets import open_sockets
 from tests.constants import HIGH_LIMIT, PATIENCE_S
 from tests.e2e import load
 from tests.e2e.conftest import SECRET_KEY, own_limits_url, postgresql_installation, run_first, scaled_installation
-from tests.e2e.server_process import Installation, RunningServer, reserved_address
+from tests.e2e.server_process import Installation, RunningServer, metrics_page, reserved_address
 from tests.keys import Key
 from tests.server.serving import RawConnection, WireAnswer
 from tests.services.managed_program import reserve_port, wait_until
@@ -91,17 +90,16 @@ def messages(server: RunningServer) -> list[str]:
 
 def counts(address: str) -> dict[str, float]:
     """Return every sample of the metrics page, by name and labels."""
-    text = httpx.get(f"http://{address}/metrics", timeout=PATIENCE_S, trust_env=False).text
     return {
         " ".join((sample.name.removeprefix("stoplist_"), *sample.labels.values())): sample.value
-        for family in text_string_to_metric_families(text)
+        for family in text_string_to_metric_families(metrics_page(address))
         for sample in family.samples
     }
 
 
 def wait_for_count(address: str, name: str, count: float) -> dict[str, float]:
     """Wait for this count on the metrics page: a worker that is too busy to answer appears with its last values."""
-    wait_until(lambda: counts(address).get(name) == count, f"{name} to be {count:g}")
+    wait_until(lambda: counts(address).get(name) == count, f"{name} to be {count:g}", every_s=0.05)
     return counts(address)
 
 

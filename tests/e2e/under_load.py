@@ -6,24 +6,24 @@ Source: docs/interface.md sections D1, D2, D6 and D8.
 import asyncio
 import contextlib
 import itertools
+import math
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.builders import opened
 from tests.conftest import needed
-from tests.constants import HIGH_LIMIT, PATIENCE_S
+from tests.constants import HIGH_LIMIT
 from tests.db import hosts
 from tests.e2e import load
 from tests.e2e.conftest import postgresql_installation, run_first
 from tests.e2e.invariants import check_records, check_tokens
 from tests.e2e.partner_programs import Partners
 from tests.e2e.partners import Follower
-from tests.e2e.server_process import Installation, RunningServer, reserved_address
+from tests.e2e.server_process import Installation, RunningServer, metrics_page, reserved_address
 from tests.keys import EVERY_PERMISSION, Key
 from tests.server.serving import RawConnection
 from tests.services import postgresql as services
@@ -45,11 +45,15 @@ class DeploymentUnderLoad(NamedTuple):
     direct: Installation
     metrics: str
 
+    def metrics_page(self) -> str:
+        """Return the text of /metrics."""
+        return metrics_page(self.metrics)
+
     def metric(self, name: str) -> float:
-        """Return a metric, summed over all workers."""
-        text = httpx.get(f"http://{self.metrics}/metrics", timeout=PATIENCE_S, trust_env=False).text
-        samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
-        return next(sample.value for sample in samples if sample.name == f"stoplist_{name}")
+        """Return a metric, summed over all workers; NaN if it is not on the page."""
+        families = text_string_to_metric_families(self.metrics_page())
+        samples = (sample for family in families for sample in family.samples)
+        return next((sample.value for sample in samples if sample.name == f"stoplist_{name}"), math.nan)
 
 
 @contextlib.contextmanager

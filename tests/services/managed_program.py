@@ -228,13 +228,13 @@ def has_ended(process: psutil.Process) -> bool:
         return True
 
 
-def wait_until(is_true: Callable[[], bool], what: str) -> None:
-    """Poll every 5 ms until `is_true`. Raise TimeoutError, with `what` in its text, if that takes too long."""
+def wait_until(is_true: Callable[[], bool], what: str, *, every_s: float = 0.005) -> None:
+    """Poll until `is_true`. Raise TimeoutError, with `what` in its text, if that takes too long."""
     deadline = time.monotonic() + PATIENCE_S
     while not is_true():
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {PATIENCE_S:g} s for {what}")
-        time.sleep(0.005)
+        time.sleep(every_s)
 
 
 def reserve_port(port: int = 0) -> socket.socket:
