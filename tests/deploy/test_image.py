@@ -88,7 +88,7 @@ def test_it_has_no_build_tools(image: str, containers: Podman) -> None:
 def test_a_server_without_settings_is_healthy_until_a_signal_ends_it(name: str, image: str, containers: Podman) -> None:
     """The server itself is the first process, by an account without privileges, and on a read-only root."""
     with containers.container(image, "--network=none", *UNPRIVILEGED) as server:
-        wait_until(server.is_healthy, "the container to become healthy")
+        wait_until(server.is_healthy, "the container to become healthy", every_s=0.25)
         assert server.state()["Health"]["Status"] == "healthy"
         assert server.ok("id", "--user") == "10001"
         assert server.ok("cat", "/proc/1/cmdline").rstrip("\0").split("\0")[1:] == [
@@ -110,7 +110,7 @@ def test_a_command_as_first_process_can_be_ended(image: str, containers: Podman)
             command.signal("SIGTERM")
             return bool(command.state()["Status"] == "exited")
 
-        wait_until(has_ended, "the command to end")
+        wait_until(has_ended, "the command to end", every_s=0.25)
         assert command.wait_for_exit() == 128 + 15, command.logs()
 
 
@@ -121,7 +121,7 @@ def test_a_container_does_its_job(image: str, containers: Podman) -> None:
         options = ("--network=host", DATA, "--env=STOPLIST_HOST=127.0.0.1", f"--env=STOPLIST_PORT={port}")
         assert containers.once(image, *options, command=("migrate",)).returncode == 0
         with containers.container(image, *options, *UNPRIVILEGED) as server:
-            wait_until(server.is_healthy, "the container to become healthy")
+            wait_until(server.is_healthy, "the container to become healthy", every_s=0.25)
             key = make_key(lambda *arguments: server.ok("stoplist", *arguments))
             tls = ssl.create_default_context(cadata=server.ok("cat", "/var/lib/stoplist/ca.pem"))
             base_url = f"https://localhost:{port}"
