@@ -603,33 +603,74 @@ def test_sqlite_has_no_statistics(sqlite: sqlite3.Connection) -> None:
 # PostgreSQL
 
 
+class Planner:
+    """A connection to a database that says how it would run a statement."""
+
+    def __init__(self, url: str) -> None:
+        self._runner = asyncio.Runner()
+        self._connection: Any = self._runner.run(asyncpg.connect(url))
+
+    def plan(
+        self, query: Query, *, mode: str = "force_generic_plan", values: Mapping[str, str] = MappingProxyType({})
+    ) -> str:
+        """Return the generic plan, which a prepared statement comes to use, or the plan for these values."""
+        arguments = ", ".join(values.get(name, "NULL") for name in query.parameters)
+        return "\n".join(self._explain(query, mode, "COSTS OFF", arguments))
+
+    def ninth_plan(self, query: Query, values: Mapping[str, str]) -> str:
+        """Return the plan for these values after eight others: from the sixth on, a generic one is considered."""
+        arguments = ", ".join(values[name] for name in query.parameters)
+        return "\n".join(self._explain(query, "auto", "COSTS OFF", arguments, times=9))
+
+    def pages(self, query: Query, mode: str, *values: str) -> int:
+        """Run the statement, and return how many pages it read."""
+        (found,) = self._explain(query, mode, "ANALYZE, BUFFERS, FORMAT JSON", ", ".join(values))
+        top = json.loads(found)[0]["Plan"]
+        return int(top["Shared Hit Blocks"] + top["Shared Read Blocks"])
+
+    def close(self) -> None:
+        self._runner.run(self._connection.close())
+        self._runner.close()
+
+    def _explain(self, query: Query, mode: str, options: str, arguments: str, *, times: int = 1) -> list[str]:
+        async def run() -> list[str]:
+            await self._connection.execute(f"SET plan_cache_mode = {mode}")
+            await self._connection.execute(f"PREPARE it AS {query.postgresql}")
+            for _ in range(times):
+                rows = await self._connection.fetch(f"EXPLAIN ({options}) EXECUTE it {arguments and f'({arguments})'}")
+            await self._connection.execute("DEALLOCATE it")
+            return [row[0] for row in rows]
+
+        return self._runner.run(run())
+
+
 @pytest.fixture(scope="module")
-def empty(postgresql: PostgresqlServer) -> Iterator[str]:
+def empty(postgresql: PostgresqlServer) -> Iterator[Planner]:
     """Return an empty database with the schema."""
-    yield from _database(postgresql, [])
+    yield from _planner(postgresql, [])
 
 
 @pytest.fixture(scope="module")
-def filled(postgresql: PostgresqlServer) -> Iterator[str]:
+def filled(postgresql: PostgresqlServer) -> Iterator[Planner]:
     """Return a database with many rows and no statistics."""
-    yield from _database(postgresql, _WITHOUT_AUTOVACUUM + _FILL)
+    yield from _planner(postgresql, _WITHOUT_AUTOVACUUM + _FILL)
 
 
 @pytest.fixture(scope="module")
-def begun(postgresql: PostgresqlServer) -> Iterator[str]:
+def begun(postgresql: PostgresqlServer) -> Iterator[Planner]:
     """Return a database with the first few records, for which any index of a feed seems to do."""
     first = """INSERT INTO unsubscribes
         SELECT 17, 'a' || i || '@example.org', 1, 'uns_' || i, i, 'unsubscribed', 'unsubscribe',
                NULL, i, i, 'sub_' || i, i, 0
         FROM generate_series(1, 50) i"""
-    yield from _database(postgresql, [*_WITHOUT_AUTOVACUUM, first])
+    yield from _planner(postgresql, [*_WITHOUT_AUTOVACUUM, first])
 
 
 # `delete_expired_pairs` is planned for its values each time, as a test below shows.
 @pytest.mark.parametrize("name", sorted(HOT.keys() - {"delete_expired_pairs"}))
-def test_on_an_empty_postgresql_statements_use_their_indexes(empty: str, name: str) -> None:
+def test_on_an_empty_postgresql_statements_use_their_indexes(empty: Planner, name: str) -> None:
     """A connection may keep the plan of a new deployment for its whole life, so it must be right from the start."""
-    _check(asyncio.run(_plan(empty, QUERIES[name])), name)
+    _check(empty.plan(QUERIES[name]), name)
 
 
 @pytest.mark.parametrize(
@@ -645,9 +686,9 @@ def test_on_an_empty_postgresql_statements_use_their_indexes(empty: str, name: s
         "give_back_numbers",
     ],
 )
-def test_on_a_full_postgresql_statements_use_their_indexes(filled: str, name: str) -> None:
+def test_on_a_full_postgresql_statements_use_their_indexes(filled: Planner, name: str) -> None:
     """The tables have many rows and no statistics."""
-    _check(asyncio.run(_plan(filled, QUERIES[name])), name)
+    _check(filled.plan(QUERIES[name]), name)
 
 
 @pytest.mark.parametrize("name", BOUND_BY)
@@ -657,8 +698,7 @@ def test_on_postgresql_the_whole_key_bounds_the_search(
     request: pytest.FixtureRequest, size: str, mode: str, name: str
 ) -> None:
     """The generic plan and one for these values begin with the batch, and use no hash join."""
-    url = request.getfixturevalue(size)
-    plan = asyncio.run(_plan(url, QUERIES[name], mode=mode, values=_VALUES))
+    plan = request.getfixturevalue(size).plan(QUERIES[name], mode=mode, values=_VALUES)
     assert "Hash" not in plan, plan
     conditions = [each for each in re.findall(r"Index Cond: (.+)", plan) if "last_seq >=" not in each]
     (condition,) = conditions[name in WITH_FEED_ROW :]
@@ -675,25 +715,15 @@ def test_on_postgresql_a_full_page_ends_the_scan(
     request: pytest.FixtureRequest, size: str, mode: str, name: str
 ) -> None:
     """The index gives the order: a sort would first read to the end of the feed."""
-    plan = asyncio.run(_plan(request.getfixturevalue(size), QUERIES[name], mode=mode, values=_VALUES))
+    plan = request.getfixturevalue(size).plan(QUERIES[name], mode=mode, values=_VALUES)
     assert re.search(rf"Index (?:Only )?Scan (?:Backward )?using {HOT[name][0]}\b", plan), plan
     assert "Sort" not in plan, plan
 
 
-def test_on_a_full_postgresql_the_oldest_pairs_use_their_key(filled: str) -> None:
+def test_on_a_full_postgresql_the_oldest_pairs_use_their_key(filled: Planner) -> None:
     """They still do once PostgreSQL has considered a generic plan, so a deletion costs the same for ever."""
-
-    async def ninth_plan() -> str:
-        connection = await asyncpg.connect(filled)
-        await connection.execute(f"PREPARE it AS {QUERIES['delete_expired_pairs'].postgresql}")
-        values = {"most": "500", "now_ms": "10000"}
-        arguments = ", ".join(values[name] for name in QUERIES["delete_expired_pairs"].parameters)
-        for _ in range(9):
-            plan = await connection.fetch(f"EXPLAIN (COSTS OFF) EXECUTE it ({arguments})")
-        await connection.close()
-        return _text(plan)
-
-    _check(asyncio.run(ninth_plan()), "delete_expired_pairs")
+    plan = filled.ninth_plan(QUERIES["delete_expired_pairs"], {"most": "500", "now_ms": "10000"})
+    _check(plan, "delete_expired_pairs")
 
 
 def _check(plan: str, name: str) -> None:
@@ -703,13 +733,15 @@ def _check(plan: str, name: str) -> None:
         assert not re.search(rf"Seq Scan on {table}\b", plan), plan
 
 
-def _database(postgresql: PostgresqlServer, statements: list[str]) -> Iterator[str]:
+def _planner(postgresql: PostgresqlServer, statements: list[str]) -> Iterator[Planner]:
     url = postgresql.fresh_database("plans")
     asyncio.run(_make(url))
     own = PostgresqlServer(url)
     for statement in statements:
         own.execute(statement)
-    yield url
+    planner = Planner(url)
+    yield planner
+    planner.close()
     postgresql.drop_database(url)
 
 
@@ -718,37 +750,20 @@ async def _make(url: str) -> None:
         pass
 
 
-async def _plan(
-    url: str, query: Query, *, mode: str = "force_generic_plan", values: Mapping[str, str] = MappingProxyType({})
-) -> str:
-    """Return the generic plan, which a prepared statement comes to use, or the plan for these values."""
-    connection = await asyncpg.connect(url)
-    await connection.execute(f"SET plan_cache_mode = {mode}")
-    await connection.execute(f"PREPARE it AS {query.postgresql}")
-    arguments = ", ".join(values.get(name, "NULL") for name in query.parameters)
-    plan = await connection.fetch(f"EXPLAIN (COSTS OFF) EXECUTE it {arguments and f'({arguments})'}")
-    await connection.close()
-    return _text(plan)
-
-
-def _text(plan: list[Any]) -> str:
-    return "\n".join(row[0] for row in plan)
-
-
 @pytest.fixture(scope="module")
-def analysed(postgresql: PostgresqlServer) -> Iterator[str]:
+def analysed(postgresql: PostgresqlServer) -> Iterator[Planner]:
     """Return a filled database with statistics of the feeds existing when they were gathered."""
-    yield from _database(postgresql, _WITHOUT_AUTOVACUUM + _FILL + ["ANALYZE"])
+    yield from _planner(postgresql, _WITHOUT_AUTOVACUUM + _FILL + ["ANALYZE"])
 
 
 @pytest.mark.parametrize("name", BOUND_BY)
 @pytest.mark.parametrize("mode", ["force_generic_plan", "force_custom_plan"])
 @pytest.mark.parametrize("feed_id", ["17", "49"])
 def test_on_postgresql_with_statistics_the_key_bounds_a_new_feed(
-    analysed: str, mode: str, feed_id: str, name: str
+    analysed: Planner, mode: str, feed_id: str, name: str
 ) -> None:
     """PostgreSQL could expect one row of a feed missing from the statistics, by whichever index, and scan it."""
-    plan = asyncio.run(_plan(analysed, QUERIES[name], mode=mode, values={**_VALUES, "feed_id": feed_id}))
+    plan = analysed.plan(QUERIES[name], mode=mode, values={**_VALUES, "feed_id": feed_id})
     conditions = re.findall(r"Index Cond: (.+)", plan)
     assert any(
         all(re.search(rf"\({column} [=<>]+ ", condition) for column in BOUND_BY[name]) for condition in conditions
@@ -791,7 +806,7 @@ def test_on_postgresql_changes_of_a_submission_are_found_by_key(
     request: pytest.FixtureRequest, size: str, mode: str, name: str
 ) -> None:
     """The key is a number or a record; this holds with any statistics, and without a hash join."""
-    plan = asyncio.run(_plan(request.getfixturevalue(size), QUERIES[name], mode=mode, values=_VALUES))
+    plan = request.getfixturevalue(size).plan(QUERIES[name], mode=mode, values=_VALUES)
     conditions = re.findall(r"Index Cond: (.+)", plan)
     assert conditions
     for condition in conditions:
@@ -818,18 +833,8 @@ def test_on_postgresql_a_time_is_found_by_binary_search(request: pytest.FixtureR
 
     The feed has a thousand pages; each of 16 steps reads three levels of an index, and a record.
     """
-    url = request.getfixturevalue(size)  # before a loop runs: the fixture runs one of its own
-
-    async def pages() -> int:
-        connection = await asyncpg.connect(url)
-        await connection.execute(f"SET plan_cache_mode = {mode}")
-        await connection.execute(f"PREPARE it AS {QUERIES['seq_at'].postgresql}")
-        plan = await connection.fetchval("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE it (17, 3000)")
-        await connection.close()
-        top = json.loads(plan)[0]["Plan"]
-        return int(top["Shared Hit Blocks"] + top["Shared Read Blocks"])
-
-    assert 17 < asyncio.run(pages()) < 17 * 6
+    pages = request.getfixturevalue(size).pages(QUERIES["seq_at"], mode, "17", "3000")
+    assert 17 < pages < 17 * 6
 
 
 def test_on_sqlite_a_submission_is_found_by_its_key_in_each_feed(sqlite: sqlite3.Connection) -> None:
@@ -847,8 +852,7 @@ def test_on_postgresql_a_submission_is_found_by_its_key_in_each_feed(
     request: pytest.FixtureRequest, size: str, mode: str
 ) -> None:
     """This holds with any statistics."""
-    url = request.getfixturevalue(size)
-    plan = asyncio.run(_plan(url, QUERIES["find_submission"], mode=mode, values=_VALUES))
+    plan = request.getfixturevalue(size).plan(QUERIES["find_submission"], mode=mode, values=_VALUES)
     assert re.search(r"Scan (?:using|on) submissions_pkey\b", plan), plan
     assert re.search(r"Index Cond: \(\(feed_id = f\.feed_id\) AND \(submission_id = ", plan), plan
     assert not re.search(r"Seq Scan on submissions", plan), plan
@@ -868,7 +872,7 @@ def test_on_postgresql_audit_pages_read_a_range_of_an_index(
 ) -> None:
     """Bounded by every column, so that a page costs what it examines, and no table is scanned."""
     values = {**_VALUES, "most": "51", "floor_ms": "48000"}
-    plan = asyncio.run(_plan(request.getfixturevalue(size), QUERIES[name], mode=mode, values=values))
+    plan = request.getfixturevalue(size).plan(QUERIES[name], mode=mode, values=values)
     _check(plan, name)
     place = r"ROW\([a-z_., ]*at_ms, (?:\w+\.)?audit_id\)"
     assert re.search(rf"Index Cond: .*{place} < ROW.*{place} >= ROW", plan), plan
@@ -882,7 +886,7 @@ def test_on_postgresql_audit_floors_need_no_sort(
 ) -> None:
     """The index gives the order: there may be a million older rows."""
     values = {**_VALUES, "most": "51", "floor_ms": "0"}
-    plan = asyncio.run(_plan(request.getfixturevalue(size), QUERIES[name], mode=mode, values=values))
+    plan = request.getfixturevalue(size).plan(QUERIES[name], mode=mode, values=values)
     assert re.search(rf"Index (?:Only )?Scan Backward using {HOT[name][0]}\b", plan), plan
     assert "Sort" not in plan, plan
 
