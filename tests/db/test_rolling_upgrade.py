@@ -9,7 +9,7 @@ import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 import pytest
@@ -45,12 +45,21 @@ def migrate_to(url: str, number: int, *more: Migration) -> None:
     asyncio.run(body())
 
 
-def catalogues_around(url: str, number: int) -> tuple[Catalogue, Catalogue]:
-    """Return the catalogue before and after this migration."""
-    migrate_to(url, number - 1)
-    before = catalogue(url)
-    migrate_to(url, number)
-    return before, catalogue(url)
+class SchemaState(NamedTuple):
+    """What an empty database has after a migration, and which statements it can prepare."""
+
+    catalogue: Catalogue
+    statements: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def states(module_database_url: str) -> dict[int, SchemaState]:
+    """Return the state after each migration, on a database of each kind."""
+    found = {}
+    for step in STEPS:
+        migrate_to(module_database_url, step.number)
+        found[step.number] = SchemaState(catalogue(module_database_url), prepared_statements(module_database_url))
+    return found
 
 
 # The migrations
@@ -60,21 +69,18 @@ ONLY_PLANS = {4}
 
 
 @pytest.mark.parametrize("number", LATER)
-def test_a_migration_does_not_break_the_previous_program(database_url: str, number: int) -> None:
+def test_a_migration_does_not_break_the_previous_program(states: dict[int, SchemaState], number: int) -> None:
     """Nothing that it uses is removed or changed, and nothing refuses what it writes."""
-    before, after = catalogues_around(database_url, number)
+    before, after = states[number - 1].catalogue, states[number].catalogue
     assert before.columns
     assert incompatibilities(before, after, deleted_from=DELETED_FROM) == []
     assert after != before or number in ONLY_PLANS, "it does something"
 
 
 @pytest.mark.parametrize("number", LATER)
-def test_statements_work_the_same_after_a_migration(database_url: str, number: int) -> None:
+def test_statements_work_the_same_after_a_migration(states: dict[int, SchemaState], number: int) -> None:
     """Each that could be prepared before still can, takes the same values and returns the same columns."""
-    migrate_to(database_url, number - 1)
-    before = prepared_statements(database_url)
-    migrate_to(database_url, number)
-    after = prepared_statements(database_url)
+    before, after = states[number - 1].statements, states[number].statements
     assert len(before) > 30
     assert {name: after.get(name) for name in before} == before
 
