@@ -46,7 +46,7 @@ def migrate_to(url: str, number: int, *more: Migration) -> None:
 
 
 class SchemaState(NamedTuple):
-    """What an empty database has after a migration, and which statements it can prepare."""
+    """The objects of an empty database after a migration, and the statements that it can prepare."""
 
     catalogue: Catalogue
     statements: dict[str, Any]
