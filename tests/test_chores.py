@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from stoplist import log
-from stoplist.chores import Chore, chores, delete_all_expired, follow_clock, running
-from stoplist.clock import Clock
+from stoplist.chores import Chore, chores, delete_all_expired, running
 from stoplist.db import Database, Transaction
 from stoplist.errors import StoreUnavailable
 from stoplist.limits.memory import MemoryLimiter
@@ -21,7 +20,7 @@ from stoplist.oauth.usage import Usage, use_by_day
 from stoplist.proof.positions import Positions
 from stoplist.rights.retention import Retention
 from tests.builders import ADMINISTRATOR, make_key, make_organization, on_each_database, sql, value
-from tests.constants import DAY_S, PATIENCE_S
+from tests.constants import PATIENCE_S
 from tests.fakes import FakeClock
 from tests.staff.staff_fixture import StaffDeployment
 from tests.test_log import configured
@@ -139,23 +138,6 @@ async def test_each_chore_does_what_its_name_says(database: Database) -> None:
     await server.do("delete ended sessions")
     assert not await staff.is_alive(token)
     assert await value(database, "SELECT COUNT(*) AS number FROM sessions") == 0
-
-
-@on_each_database
-async def test_the_clock_follows_the_database(database: Database) -> None:
-    """PostgreSQL's server has the clock; with SQLite it stays that of this machine."""
-    fast, right = FakeClock(), Clock()
-    fast.jump(-7 * DAY_S)
-    before_ms = fast.now_ms()
-    await follow_clock(fast, database)
-    if database.kind == "sqlite":
-        assert fast.now_ms() == before_ms
-        return
-    theirs_ms = await value(database, "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) AS ms")
-    # The clock was far off; less than a minute passes between the two queries.
-    assert abs(fast.now_ms() - theirs_ms) < 60_000
-    await follow_clock(right, database)
-    assert abs(right.now_ms() - theirs_ms) < 60_000
 
 
 @on_each_database

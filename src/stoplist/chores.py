@@ -13,7 +13,7 @@ from stoplist.clock import Clock
 from stoplist.databases.foreign_feeds import watch_foreign_feeds
 from stoplist.databases.moving import move_entries
 from stoplist.db import Database
-from stoplist.db.split import feeds_of
+from stoplist.db.clock import follow_clock
 from stoplist.errors import StoreUnavailable
 from stoplist.limits.limiter import Limiter
 from stoplist.links.events import LinkEvents
@@ -100,16 +100,6 @@ def running(table: list[Chore], *, on_defect: Callable[[], None] = lambda: None)
     finally:
         for task in tasks:
             task.cancel()
-
-
-async def follow_clock(clock: Clock, database: Database) -> None:
-    """Set the clock to the time of the database, so that hosts agree; on SQLite it stays that of this machine."""
-    asked_ms = clock.local_ms()
-    database_ms = await database.clock_ms()
-    if database_ms is not None:
-        clock.follow(database_ms, asked_ms=asked_ms, answered_ms=clock.local_ms())
-    if (feeds := feeds_of(database)) is not database:
-        await feeds.clock_ms()  # notices a server that has become a standby
 
 
 async def delete_all_expired(database: Database, clock: Clock) -> None:

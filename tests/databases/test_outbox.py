@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 
 from stoplist.audit import trail
-from stoplist.chores import follow_clock
 from stoplist.clock import DAY_MS
 from stoplist.databases import moving
 from stoplist.databases.moving import move_entries
 from stoplist.db import Database, Transaction
+from stoplist.db.clock import follow_clock
 from stoplist.db.query import json_text
 from stoplist.db.split import SplitDatabase
 from stoplist.errors import StoreUnavailable

@@ -13,10 +13,10 @@ import click
 import msgspec
 
 from stoplist.actor import ADMINISTER, Actor
-from stoplist.chores import follow_clock
 from stoplist.clock import Clock
 from stoplist.databases.opening import check_databases, open_databases
 from stoplist.db import Database
+from stoplist.db.clock import follow_clock
 from stoplist.db.opening import sqlite_path
 from stoplist.errors import SettingsError
 from stoplist.folders import folder_error

@@ -8,7 +8,7 @@ it, with `{column}` replaced.
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import resources
 
@@ -41,7 +41,8 @@ class Query(msgspec.Struct, frozen=True):
     reads_accounts: bool
 
 
-def load_queries(package: str) -> dict[str, Query]:
+@cache  # several modules of a package take theirs from one file
+def load_queries(package: str) -> Mapping[str, Query]:
     """Return the statements of the queries.sql in `package`, by name."""
     return parse_queries(
         resources.files(package).joinpath("queries.sql").read_text("utf-8"), shared=_shared_fragments()

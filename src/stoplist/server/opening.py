@@ -7,9 +7,9 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from stoplist import chores
 from stoplist.clock import Clock
 from stoplist.db import Database
+from stoplist.db.clock import follow_clock
 from stoplist.errors import StoreUnavailable
 from stoplist.limits.opening import open_limiter
 from stoplist.links.events import LinkEvents
@@ -39,7 +39,7 @@ async def open_parts(settings: Settings, readiness: Readiness, *, is_worker: boo
         if not is_worker:
             await prepare_start(settings, database)
         keys = secret_keys(settings)
-        await chores.follow_clock(clock, database)
+        await follow_clock(clock, database)
         limiter = await open_limiter(settings.limits_url, clock)
         held = HeldRequests(database)
         try:

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
-from stoplist import chores
 from stoplist.clock import Clock
+from stoplist.db.clock import follow_clock
 from stoplist.errors import SettingsError
 from stoplist.server.aggregated_metrics import AggregatedMetrics, SupervisorMetrics
 from stoplist.server.control_channel import ControlChannel, ControlMessage
@@ -229,7 +229,7 @@ class _Supervisor:
         try:
             async with open_checked(self._settings) as database:
                 clock = Clock()
-                await chores.follow_clock(clock, database)
+                await follow_clock(clock, database)
                 await on_ready(database, clock)
         except Exception:
             _LOG.exception("A task that follows the start failed")

@@ -7,6 +7,7 @@ from pathlib import Path
 from stoplist.clock import Clock
 from stoplist.databases import pair
 from stoplist.db import Database, schema
+from stoplist.db.clock import follow_clock
 from stoplist.db.opening import open_database, sqlite_path
 from stoplist.db.split import SplitDatabase
 from stoplist.errors import SettingsError
@@ -38,7 +39,7 @@ async def check_databases(source_url: str, target_url: str, feeds_url: str | Non
         pass
     async with _open_database("--to", target_url) as (target, database):
         _require_same_environment(source, target)
-        await _follow_clock(clock, database)
+        await follow_clock(clock, database)
         if feeds_url is None:
             await _require_pair(database, _NOT_WHOLE)
         else:
@@ -85,10 +86,3 @@ async def _open_database(option: str, url: str) -> AsyncIterator[tuple[schema.De
             await database.close()
     except SettingsError as error:
         raise SettingsError(f"{option}: {error.text}") from None
-
-
-async def _follow_clock(clock: Clock, database: Database) -> None:
-    asked_ms = clock.local_ms()
-    database_ms = await database.clock_ms()
-    if database_ms is not None:
-        clock.follow(database_ms, asked_ms=asked_ms, answered_ms=clock.local_ms())
