@@ -6,10 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from stoplist.rights.reads import READ_ACTION
-from tests.builders import audit_rows, execute
+from tests.builders import audit_rows, contents, execute
 from tests.web.admin.creation import new_person
 from tests.web.admin.opt_outs import PagesPartner, new_organization, record_of
 from tests.web.admin.pages import Browser, PageResponse, Pages
+from tests.web.admin.uploading import imported
 
 
 @pytest.fixture
@@ -56,10 +57,28 @@ def test_a_person_is_erased_from_the_search(pages: Pages, partners: list[PagesPa
     assert "1 record of 1 organization" in page.text
     browser.send(page.form("/unsubscribes/erase"), word="erase", all_upgraded="yes")
     assert statuses(second) == [("unsubscribed", True)]
-    assert (
-        "There is nothing to do"
-        in browser.post("/unsubscribes/erase", {"address": "ann@known.example", "channel": "email"}).text
-    )
+    assert "or the person was erased already" in asked(browser).text
+
+
+def test_what_imports_kept_of_an_address_is_erased_without_a_record(pages: Pages) -> None:
+    """A rejected row goes in the organizations that the person administers alone; then nothing is left to erase."""
+    own, foreign = new_organization(pages), new_organization(pages)
+    administrator, at = pages.signed_in("administrator"), "2020-01-01T10:00:00Z"
+    file = f"email,opted_out_at\nbob@known.example,{at}\nAnn <ann@rejected.example,{at}\n".encode()
+    for partner in (own, foreign):
+        imported(pages, administrator, partner.slug, file)
+    browser = admin_of(pages, own)
+    notes = []
+    for _ in range(2):
+        found = browser.post("/unsubscribes", {"address": "ann@rejected.example"})
+        assert "/unsubscribes/erase" in found.links
+        form = browser.get("/unsubscribes/erase").form("/unsubscribes/erase")
+        page = browser.send(form, address="Ann@rejected.example", channel="email")
+        assert "Rows that an import rejected" in page.text
+        notes.append(browser.send(page.form("/unsubscribes/erase"), word="erase").location)
+    assert notes == ["/unsubscribes?note=person-left-imports", "/unsubscribes?note=person-unknown"]
+    kept = pages.app.run(contents(pages.app.database, "import_rejects"))["import_rejects"]
+    assert str(kept).count("ann@rejected.example") == 1
 
 
 def test_others_organizations_stay_as_they_are(pages: Pages, partners: list[PagesPartner]) -> None:

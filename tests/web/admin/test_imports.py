@@ -26,8 +26,8 @@ from stoplist.web.request_context import SIGN_IN_PATH
 from tests.builders import ADMINISTRATOR, contents, sql
 from tests.web.admin.creation import NewPerson, new_person, organization
 from tests.web.admin.opt_outs import clock_of, group_id, new_organization, record_of
-from tests.web.admin.pages import Browser, Form, PageResponse, Pages, read
-from tests.web.admin.uploading import form_body, send, uploaded, work
+from tests.web.admin.pages import Browser, PageResponse, Pages, read
+from tests.web.admin.uploading import checked, form_body, form_to, here, imported, send, uploaded, work
 from tests.web.application import Application
 
 UPLOAD = "/unsubscribes/acme/email/import"
@@ -45,37 +45,9 @@ def admin_of(pages: Pages, slug: str) -> NewPerson:
     return new_person(pages, roles={slug: "admin"})
 
 
-def form_to(page: PageResponse, end: str) -> Form:
-    """Return the only form whose path ends so."""
-    (found,) = [form for form in page.forms if form.action.endswith(end)]
-    return found
-
-
-def here(page: PageResponse) -> str:
-    """Return the path of the import that a page shows."""
-    return next(form.action for form in page.forms if form.action.startswith("/settings/imports/")).rsplit("/", 1)[0]
-
-
 def previewed(browser: Browser, page: PageResponse, **choices: str) -> PageResponse:
     """Change how the file is read, and return the page with the preview."""
     return browser.follow(browser.send(form_to(page, "/options"), check=None, **choices))
-
-
-def checked(pages: Pages, browser: Browser, page: PageResponse, **choices: str) -> PageResponse:
-    """Let a server check the file, and return the page with the counts."""
-    path = here(page)
-    browser.follow(browser.send(form_to(page, "/options"), check="yes", **choices))
-    work(pages)
-    return browser.get(path)
-
-
-def imported(pages: Pages, browser: Browser, slug: str, file: bytes = LIST) -> PageResponse:
-    """Import a file to its end."""
-    page = checked(pages, browser, uploaded(browser, slug, file))
-    path = here(page)
-    browser.follow(browser.send(form_to(page, "/start")))
-    work(pages)
-    return browser.get(path)
 
 
 def path_of(page: PageResponse) -> str:
@@ -300,7 +272,7 @@ def test_only_the_counts_that_were_shown_are_started(pages: Pages) -> None:
 def test_a_file_is_not_imported_twice_unknowingly(pages: Pages) -> None:
     slug = organization(pages)
     browser = admin_of(pages, slug).browser
-    first = imported(pages, browser, slug)
+    first = imported(pages, browser, slug, LIST)
     second = checked(pages, browser, uploaded(browser, slug, LIST))
     assert "The same file was imported already" in second.text
     assert path_of(first) in second.links
@@ -357,7 +329,7 @@ def test_viewers_see_counts_and_no_rows(pages: Pages) -> None:
     waiting = here(uploaded(admin, slug, LIST))
     assert viewer.get(waiting).status == 403
     assert waiting not in viewer.get("/settings/imports").links
-    done = path_of(imported(pages, admin, slug))
+    done = path_of(imported(pages, admin, slug, LIST))
     shown = viewer.get(done)
     assert "Rows3" in shown.text
     assert not [link for link in shown.links if link.endswith(("/rejects", "/discard", "/reverse"))]
@@ -410,7 +382,7 @@ def test_a_lost_right_ends_the_import_and_is_said(pages: Pages) -> None:
 def test_the_page_says_that_bad_rows_were_not_kept(pages: Pages) -> None:
     slug = organization(pages)
     browser = admin_of(pages, slug).browser
-    path = path_of(imported(pages, browser, slug))
+    path = path_of(imported(pages, browser, slug, LIST))
     assert "too many bad rows" not in browser.get(path).text
     statement = sql("UPDATE imports SET rejects_bytes = -1 WHERE import_id = :import_id")
     import_id = path.rpartition("/")[2]

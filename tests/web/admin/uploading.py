@@ -6,7 +6,7 @@ from stoplist.lists.uploads.model import UploadLimits
 from stoplist.lists.uploads.worker import ImportWorker
 from stoplist.staff.rights import current_person
 from stoplist.unsubscribes.model import OptOutStores
-from tests.web.admin.pages import Browser, PageResponse, Pages
+from tests.web.admin.pages import Browser, Form, PageResponse, Pages
 from tests.web.application import Answer
 
 BOUNDARY = "----boundary of a test"
@@ -47,3 +47,31 @@ def work(pages: Pages, *, max_mb: int = 2) -> None:
         return await current_person(app.database, actor_id)
 
     app.run(ImportWorker(stores, UploadLimits.of_megabytes(max_mb), find_actor).finish())
+
+
+def form_to(page: PageResponse, end: str) -> Form:
+    """Return the only form whose path ends so."""
+    (found,) = [form for form in page.forms if form.action.endswith(end)]
+    return found
+
+
+def here(page: PageResponse) -> str:
+    """Return the path of the import that a page shows."""
+    return next(form.action for form in page.forms if form.action.startswith("/settings/imports/")).rsplit("/", 1)[0]
+
+
+def checked(pages: Pages, browser: Browser, page: PageResponse, **choices: str) -> PageResponse:
+    """Let a server check the file, and return the page with the counts."""
+    path = here(page)
+    browser.follow(browser.send(form_to(page, "/options"), check="yes", **choices))
+    work(pages)
+    return browser.get(path)
+
+
+def imported(pages: Pages, browser: Browser, slug: str, file: bytes) -> PageResponse:
+    """Import a file to its end."""
+    page = checked(pages, browser, uploaded(browser, slug, file))
+    path = here(page)
+    browser.follow(browser.send(form_to(page, "/start")))
+    work(pages)
+    return browser.get(path)

@@ -20,6 +20,8 @@ NOTES = {
     "resubscribed-outranked": "Nothing changed: the last known act of this person is at or after the time you entered. "
     "A resubscription must be later. See Last known act.",
     "person-erased": "The person was erased. What was blocked stays blocked.",
+    "person-left-imports": "Rejected rows and file names of imports that held the address were erased.",
+    "person-unknown": "Nothing was changed: no record, rejected row or file name holds the address.",
     "submission-reversed": "The submission was reversed. The counts below are up to date.",
     "submission-left": "Nothing was reversed: no record still depends on this submission alone.",
     "upload-discarded": "The file was deleted. Nothing of it was imported.",

@@ -43,12 +43,15 @@ async def form(request: PageRequest) -> HtmlPage:
 
 
 async def erase(request: PageRequest) -> HtmlPage | Redirect:
-    """Show the counts of the posted address; erase the person once the word was typed."""
+    """Show the counts of the posted address; erase the person once the word was typed.
+
+    What imports have kept of an address goes even if there is no record.
+    """
     address, known = await _known(request)
-    if "word" not in request.form or not known:
+    if "word" not in request.form:
         return await form(request)
     require_word(request)
-    await erase_person(
+    done = await erase_person(
         request.actor,
         request.admin.opt_outs,
         address_channel(request),
@@ -56,7 +59,9 @@ async def erase(request: PageRequest) -> HtmlPage | Redirect:
         org_slug=request.form.text("where") or None,
         is_all_upgraded="all_upgraded" in request.form,
     )
-    return Redirect("/unsubscribes", note="person-erased")
+    if known:
+        return Redirect("/unsubscribes", note="person-erased")
+    return Redirect("/unsubscribes", note="person-left-imports" if done else "person-unknown")
 
 
 def address_channel(request: PageRequest) -> Channel:
