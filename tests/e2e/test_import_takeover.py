@@ -108,13 +108,15 @@ async def session(url: str) -> str:
         return done.session_token
 
 
-async def state(installation: Installation, import_id: str) -> str:
-    """Return the state of an import, long before a command could tell it."""
-    async with opened(installation.database_url) as database:
-        found: str = await value(
-            database, "SELECT state FROM imports WHERE import_id = :import_id", import_id=import_id
-        )
-    return found
+def stored(installation: Installation, import_id: str, column: str) -> Any:
+    """Return what is stored of an import, long before a command could tell it, and without a process of its own."""
+
+    async def find() -> Any:
+        async with opened(installation.database_url) as database:
+            statement = f"SELECT {column} FROM imports WHERE import_id = :import_id"  # noqa: S608
+            return await value(database, statement, import_id=import_id)
+
+    return asyncio.run(find())
 
 
 def wait_for(ask: Any) -> Any:
@@ -147,12 +149,12 @@ def test_a_host_that_dies_is_replaced(tmp_path: Path, postgresql_url: str, monke
     with ExitStack() as running:
         first = running.enter_context(installation.serving())
         import_id = ImportingAdministrator(installation).start(first, "acme", file)
-        wait_for(lambda: show(import_id)["rows"])
+        wait_for(lambda: stored(installation, import_id, "row_count"))
         first.kill_processes()
         assert show(import_id)["state"] == "running"
         run_first(_SMALL_PARTS, installation)
         second = running.enter_context(installation.serving())
-        wait_for(lambda: show(import_id)["state"] == "done")
+        wait_for(lambda: stored(installation, import_id, "state") == "done")
         assert second.process.poll() is None
     assert show(import_id)["rows"] == STALLED_ROWS
 
@@ -176,7 +178,7 @@ def test_kills_of_servers_lose_and_double_nothing(
             slug = f"killed-{number}"
             installation.ok("org", "create", slug, "--name", slug)
             import_id = importer.start(servers[0], slug, file)
-            while asyncio.run(state(installation, import_id)) == "running":
+            while stored(installation, import_id, "state") == "running":
                 time.sleep(chance.uniform(0, 1))
                 if kills < KILLS:
                     victim = chance.randrange(2)
