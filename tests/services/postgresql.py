@@ -90,7 +90,7 @@ class PostgresqlServer:
         while True:
             try:
                 if self._kept is None:
-                    run_statements(self._url, statement)
+                    on_connection(self._url, lambda connection: connection.execute(statement))
                 else:
                     self._kept.execute(statement)
             except asyncpg.ObjectInUseError:
