@@ -260,20 +260,21 @@ async def connections_to_each_worker(
 ) -> list[RawConnection]:
     """Open connections until each worker serves at least one."""
     lines: list[RawConnection] = []
-    while len({worker_of(server, line) for line in lines}) < workers:
+    while len({worker_of(server, line) for line in lines} - {None}) < workers:
         lines += await opened.enter_async_context(load.connections([server], HASTY))
     return lines
 
 
-def worker_of(server: RunningServer, line: RawConnection) -> int:
-    """Return the process id of the worker that serves this connection."""
+def worker_of(server: RunningServer, line: RawConnection) -> int | None:
+    """Return the process id of the worker that serves this connection; None if it was closed, as unused ones are."""
     port = line.writer.get_extra_info("sockname")[1]
     workers = psutil.Process(server.process.pid).children()
-    return next(
+    serving = (
         other.pid
         for other in workers
         if any(end.raddr and end.raddr.port == port for end in other.net_connections("tcp"))
     )
+    return next(serving, None)
 
 
 async def wait_until(is_true: Callable[[], bool], what: Callable[[], str]) -> None:

@@ -95,7 +95,9 @@ class Waiter:
     def kill_worker(self) -> None:
         """Kill the worker that serves the connection."""
         assert self._line is not None
-        os.kill(worker_of(self._server, self._line), signal.SIGKILL)
+        pid = worker_of(self._server, self._line)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         """Wait for one change after another until it is over."""
@@ -296,7 +298,8 @@ async def _hold_at_each_worker(
 ) -> list[RawConnection]:
     """Let every worker of a server hold a request, and return their connections."""
     opened_lines = await connections_to_each_worker(held, deployment.server, WORKERS)
-    lines = list({worker_of(deployment.server, line): line for line in opened_lines}.values())
+    by_worker = {worker_of(deployment.server, line): line for line in opened_lines}
+    lines = [line for pid, line in by_worker.items() if pid is not None]
     token = await new_token(lines[0], load.issue(key))
     page = (await load.send_once(lines[0], load.follow(token, "sms", limit=1, cursor=None))).json()
     for line in lines:

@@ -278,9 +278,8 @@ ROWS: dict[str, RouteRow] = {
     "POST /unsubscribes/person": RouteRow(SIGNED_IN, "", of_ann),
     "POST /unsubscribes/person/file": RouteRow(SIGNED_IN, "-", of_ann),
     "GET /unsubscribes/erase": RouteRow(AUDITORS),
-    # The admin of another organization sees that there is nothing to erase.
     "POST /unsubscribes/erase": RouteRow(
-        "303 303 403 303 200 403 in",
+        "303 303 403 303 404 403 in",
         "-",
         lambda sample: of_ann(sample) | {"word": "erase", "where": sample.slug, "all_upgraded": "yes"},
         without_upload,
