@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, ParamSpec
 
+import psutil
 import pytest
 
 from stoplist.notices.mail import Mailer
@@ -50,9 +51,12 @@ def in_own_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Non
 @pytest.mark.parametrize("is_starttls", [False, True])
 @in_own_loop
 async def test_an_e_mail_arrives(folder: Path, is_starttls: bool) -> None:
-    """It is sent by TLS from the first byte, and by STARTTLS."""
+    """It is sent by TLS from the first byte, and by STARTTLS. The connection ends at once."""
     with MailServer(folder, is_starttls=is_starttls) as server:
         assert await send(server.settings(), trusting(folder)) == DELIVERED
+        await asyncio.sleep(0)
+        connections = psutil.Process().net_connections("tcp")
+        assert [one for one in connections if one.raddr and one.raddr.port == server.port] == []
     ((recipients, message),) = server.taken
     assert recipients == ["ann@example.org"]
     assert (message["From"], message["To"], message["Subject"]) == (SENDER, "ann@example.org", "Grüße")

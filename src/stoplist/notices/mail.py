@@ -5,6 +5,7 @@ import ssl
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import formatdate
+from typing import Any
 
 import aiosmtplib
 
@@ -64,5 +65,12 @@ class Mailer:
             password=server.password,
             timeout=self._timeout_s,
         )
-        async with client:
-            await client.send_message(message)
+        transport: Any = None  # asyncio's or uvloop's
+        try:
+            async with client:
+                transport = client.transport
+                await client.send_message(message)
+        finally:
+            if transport is not None:
+                # Without the handshake that ends TLS: a server that hangs would not answer it.
+                transport.abort()
