@@ -44,6 +44,8 @@ _LONGEST = (
     "web/admin/test_roles.py",
     "lists/uploads/test_kills.py",
     "deploy/test_release.py",
+    "cli/test_import_faults.py",
+    "maintenance/test_copy.py",
 )
 _IS_CI = bool(os.environ.get("CI"))
 # On which each test of operations runs: `make test-apart` runs them on a pair of databases instead of one.
