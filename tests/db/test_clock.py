@@ -1,9 +1,10 @@
 """All hosts of a deployment have one time (docs/interface.md section D1, Clock)."""
 
-from stoplist.clock import DAY_S, Clock
+from stoplist.clock import Clock
 from stoplist.db import Database
 from stoplist.db.clock import follow_clock
 from tests.builders import on_each_database, value
+from tests.constants import DAY_S
 from tests.fakes import FakeClock
 
 

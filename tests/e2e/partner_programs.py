@@ -6,7 +6,7 @@ Source: docs/interface.md sections 5 (what a partner does about tokens), 8 (what
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
@@ -260,21 +260,23 @@ async def connections_to_each_worker(
 ) -> list[RawConnection]:
     """Open connections until each worker serves at least one."""
     lines: list[RawConnection] = []
-    while len({worker_of(server, line) for line in lines} - {None}) < workers:
+    while len(by_worker(server, lines)) < workers:
         lines += await opened.enter_async_context(load.connections([server], HASTY))
     return lines
 
 
-def worker_of(server: RunningServer, line: RawConnection) -> int | None:
-    """Return the process id of the worker that serves this connection; None if it was closed, as unused ones are."""
-    port = line.writer.get_extra_info("sockname")[1]
-    workers = psutil.Process(server.process.pid).children()
-    serving = (
-        other.pid
-        for other in workers
-        if any(end.raddr and end.raddr.port == port for end in other.net_connections("tcp"))
-    )
-    return next(serving, None)
+def by_worker(server: RunningServer, lines: Iterable[RawConnection]) -> dict[int, RawConnection]:
+    """Return a connection to each worker that serves one of these, by its process id.
+
+    Those that were closed, as unused ones are, are left out.
+    """
+    of_port = {line.writer.get_extra_info("sockname")[1]: line for line in lines}
+    return {
+        worker.pid: of_port[end.raddr.port]
+        for worker in psutil.Process(server.process.pid).children()
+        for end in worker.net_connections("tcp")
+        if end.raddr and end.raddr.port in of_port
+    }
 
 
 async def wait_until(is_true: Callable[[], bool], what: Callable[[], str]) -> None:

@@ -23,11 +23,12 @@ from stoplist.staff.links import use_link
 from stoplist.staff.model import SignedIn, StaffStores
 from stoplist.staff.people import create_person
 from stoplist.web.admin.cookies import NAME
-from tests.builders import ADMINISTRATOR, opened, value
+from tests.builders import ADMINISTRATOR, opened
 from tests.cli.test_import_faults import assert_each_row_is_in_one_submission, counts_of, states, write_list
 from tests.constants import PATIENCE_S
 from tests.e2e.conftest import postgresql_installation, run_first
 from tests.e2e.server_process import Installation, RunningServer
+from tests.services.postgresql import PostgresqlServer
 from tests.time_limits import setting_constants
 
 # The result does not depend on the interpreter.
@@ -110,13 +111,8 @@ async def session(url: str) -> str:
 
 def stored(installation: Installation, import_id: str, column: str) -> Any:
     """Return what is stored of an import, long before a command could tell it, and without a process of its own."""
-
-    async def find() -> Any:
-        async with opened(installation.database_url) as database:
-            statement = f"SELECT {column} FROM imports WHERE import_id = :import_id"  # noqa: S608
-            return await value(database, statement, import_id=import_id)
-
-    return asyncio.run(find())
+    query = f"SELECT {column} FROM imports WHERE import_id = '{import_id}'"  # noqa: S608
+    return PostgresqlServer(installation.database_url).value(query)
 
 
 def wait_for(ask: Any) -> Any:

@@ -35,9 +35,9 @@ from tests.e2e.conftest import SECRET_KEY, own_limits_url
 from tests.e2e.partner_programs import (
     BACK_OFF_S,
     Partners,
+    by_worker,
     connections_to_each_worker,
     wait_until,
-    worker_of,
 )
 from tests.e2e.partners import Follower, new_token
 from tests.e2e.server_process import RunningServer
@@ -95,8 +95,7 @@ class Waiter:
     def kill_worker(self) -> None:
         """Kill the worker that serves the connection."""
         assert self._line is not None
-        pid = worker_of(self._server, self._line)
-        assert pid is not None
+        (pid,) = by_worker(self._server, [self._line])
         os.kill(pid, signal.SIGKILL)
 
     async def run(self, is_over: Callable[[], bool]) -> None:
@@ -298,8 +297,7 @@ async def _hold_at_each_worker(
 ) -> list[RawConnection]:
     """Let every worker of a server hold a request, and return their connections."""
     opened_lines = await connections_to_each_worker(held, deployment.server, WORKERS)
-    by_worker = {worker_of(deployment.server, line): line for line in opened_lines}
-    lines = [line for pid, line in by_worker.items() if pid is not None]
+    lines = list(by_worker(deployment.server, opened_lines).values())
     token = await new_token(lines[0], load.issue(key))
     page = (await load.send_once(lines[0], load.follow(token, "sms", limit=1, cursor=None))).json()
     for line in lines:
