@@ -252,7 +252,8 @@ WHERE feed_id = :feed_id AND reversed_by = :submission_id
 -- page, the primary key of unsubscribe_versions.
 SELECT page.*, CASE WHEN EXISTS (
     SELECT 1 FROM unsubscribe_versions b
-    WHERE b.feed_id = :feed_id AND b.address = page.address AND b.group_no = page.group_no AND b.seq + 0 < page.seq
+    -- include: of_record row=b address=page.address group_no=page.group_no
+      AND b.seq + 0 < page.seq
 ) THEN 1 ELSE 0 END AS has_earlier
 FROM (
     SELECT * FROM (
@@ -278,7 +279,7 @@ FROM (
     SELECT COUNT(DISTINCT w.address) FROM unsubscribe_versions w
     CROSS JOIN unsubscribes n  -- only: sqlite
     CROSS JOIN LATERAL (SELECT n.* FROM unsubscribes n  -- only: postgresql
-    WHERE n.feed_id = :feed_id AND n.address = w.address AND n.group_no = w.group_no
+    -- include: of_record row=n address=w.address group_no=w.group_no
     OFFSET 0) n WHERE w.feed_id = :feed_id  -- only: postgresql
     AND w.feed_id = :feed_id AND w.seq >= :first_seq AND w.seq <= :last_seq AND n.seq > :last_seq
 ) AS superseded,
@@ -307,6 +308,7 @@ LEFT JOIN unsubscribe_versions v  -- only: sqlite
           AND b.seq < :first_seq)  -- only: sqlite
 LEFT JOIN LATERAL (SELECT v.* FROM unsubscribe_versions v  -- only: postgresql
     WHERE v.feed_id = :feed_id AND v.address = u.address AND v.group_no = u.group_no  -- only: postgresql
+      AND (v.address, v.group_no) >= (u.address, u.group_no)  -- only: postgresql
       AND v.seq + 0 < :first_seq ORDER BY v.seq + 0 DESC LIMIT 1) v ON true  -- only: postgresql
 
 -- name: reversible
@@ -420,16 +422,16 @@ SELECT * FROM (
         FROM unsubscribe_versions w
         CROSS JOIN unsubscribes n  -- only: sqlite
         CROSS JOIN LATERAL (SELECT n.* FROM unsubscribes n  -- only: postgresql
-        WHERE n.feed_id = :feed_id AND n.address = w.address AND n.group_no = w.group_no
+        -- include: of_record row=n address=w.address group_no=w.group_no
         OFFSET 0) n WHERE w.feed_id = :feed_id  -- only: postgresql
           AND w.feed_id = :feed_id AND w.seq > :after AND w.seq <= :last_seq AND n.seq > :last_seq
           AND w.seq = (SELECT MAX(b.seq + 0) FROM unsubscribe_versions b
-                       WHERE b.feed_id = :feed_id AND b.address = w.address AND b.group_no = w.group_no
+                       -- include: of_record row=b address=w.address group_no=w.group_no
                          AND b.seq + 0 <= :last_seq)
           AND 0 = (SELECT COUNT(*) FROM erasures e WHERE e.feed_id = :feed_id AND e.seq = n.seq AND e.kind = 'erased'
                    AND e.stands_seq + 0 <= :last_seq)
           AND COALESCE((SELECT b.submission_id FROM unsubscribe_versions b
-                        WHERE b.feed_id = :feed_id AND b.address = w.address AND b.group_no = w.group_no
+                        -- include: of_record row=b address=w.address group_no=w.group_no
                           AND b.seq + 0 > :last_seq
                           AND 0 = (SELECT COUNT(*) FROM erasures e
                                    WHERE e.feed_id = :feed_id AND e.seq = b.seq AND e.kind = 'erased')

@@ -115,11 +115,12 @@ SELECT feed_id FROM feeds WHERE feed_id > :after ORDER BY feed_id LIMIT :most
 -- the next state of the record was recorded.
 SELECT v.seq, v.recorded_ms, COALESCE((
     SELECT n.recorded_ms FROM unsubscribe_versions n
-    WHERE n.feed_id = :feed_id AND n.address = v.address AND n.group_no = v.group_no AND n.seq + 0 > v.seq
+    -- include: of_record row=n address=v.address group_no=v.group_no
+      AND n.seq + 0 > v.seq
     ORDER BY n.seq + 0 LIMIT 1
 ), (
     SELECT u.recorded_ms FROM unsubscribes u
-    WHERE u.feed_id = :feed_id AND u.address = v.address AND u.group_no = v.group_no
+    -- include: of_record row=u address=v.address group_no=v.group_no
 )) AS superseded_ms
 FROM unsubscribe_versions v WHERE v.feed_id = :feed_id AND v.seq > :after ORDER BY v.seq LIMIT :most
 

@@ -3,6 +3,8 @@
 -- field, a jsonb row only once.)
 -- LATERAL and OFFSET 0 make PostgreSQL find the records of each address separately. Given a join to plan without
 -- statistics, PostgreSQL reads the whole feed into a hash table instead.
+-- (address, group_no) >= …, which follows from the conditions before it, lets PostgreSQL choose the index of the whole key
+-- with statistics of a table of one row, too: see of_record in db/fragments.sql.
 -- A page within a page: PostgreSQL sorts the rest of a feed if it expects the page to take most of it, which it
 -- expects of every page of 10 000 when there are no statistics. It cannot know the outer LIMIT (SELECT …) beforehand
 -- and expects it to end the inner one early, so it uses the index, with statistics and without.
@@ -23,7 +25,7 @@ FROM feeds f LEFT JOIN unsubscribes u ON u.feed_id = f.feed_id AND u.address IN 
 FROM feeds f LEFT JOIN LATERAL (SELECT u.*  -- only: postgresql
 FROM unnest(ARRAY[CAST(:address AS TEXT), CAST(:erased AS TEXT)]) j (address)  -- only: postgresql
 CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u WHERE u.feed_id = :feed_id AND u.address = j.address  -- only: postgresql
-OFFSET 0) u) u ON TRUE  -- only: postgresql
+AND (u.address, u.group_no) >= (j.address, 0) OFFSET 0) u) u ON TRUE  -- only: postgresql
 WHERE f.feed_id = :feed_id
 
 -- name: open_feed
@@ -91,7 +93,7 @@ SELECT CAST(json_agg(json_build_array(  -- only: postgresql
 )) AS TEXT) AS records
 FROM json_each(:addresses) j CROSS JOIN unsubscribes u  -- only: sqlite
 FROM json_array_elements_text(:addresses) j CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
-WHERE u.feed_id = :feed_id AND u.address = j.value AND u.group_no = :group_no
+-- include: of_record row=u address=j.value group_no=:group_no
 OFFSET 0) u  -- only: postgresql
 
 -- name: erased_forms_of_feed
@@ -116,7 +118,7 @@ SELECT CAST(json_agg(json_build_array(  -- only: postgresql
 FROM json_each(:addresses) j CROSS JOIN unsubscribes u  -- only: sqlite
 WHERE u.feed_id = :feed_id AND u.address = j.value  -- only: sqlite
 FROM json_array_elements_text(:addresses) j CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
-WHERE u.feed_id = :feed_id AND u.address = j.value  -- only: postgresql
+WHERE u.feed_id = :feed_id AND u.address = j.value AND (u.address, u.group_no) >= (j.value, 0)  -- only: postgresql
 OFFSET 0) u  -- only: postgresql
 
 -- name: erasures_of_digests
@@ -169,7 +171,7 @@ SELECT u.feed_id, u.address, u.group_no, u.seq, u.status, u.reason, u.source, u.
        u.submission_id, u.latest_act_ms
 FROM json_each(:addresses) j CROSS JOIN unsubscribes u  -- only: sqlite
 FROM json_array_elements_text(:addresses) j CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
-WHERE u.feed_id = :feed_id AND u.address = j.value AND u.group_no = :group_no
+-- include: of_record row=u address=j.value group_no=:group_no
 OFFSET 0) u  -- only: postgresql
 UNION ALL
 SELECT CAST(:feed_id AS BIGINT), value->>0, CAST(:group_no AS INTEGER), CAST(key AS BIGINT), value->>2, value->>3,
@@ -229,9 +231,10 @@ INSERT INTO unsubscribes (feed_id, address, group_no, id, seq, status, reason, s
                           submission_id, latest_act_ms, is_confirmed)
 SELECT u.feed_id, u.address, u.group_no, u.id, u.seq, u.status, u.reason, u.source, u.occurred_ms, u.recorded_ms,
        u.submission_id, CAST(touched.value->>1 AS BIGINT), CAST(touched.value->>2 AS SMALLINT)
-FROM json_each(:touched) touched CROSS JOIN unsubscribes u  -- only: sqlite
-FROM jsonb_each(:touched) touched CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
-WHERE u.feed_id = :feed_id AND u.address = touched.value->>0 AND u.group_no = :group_no
+FROM (SELECT value->>0 AS address, value FROM json_each(:touched)) touched CROSS JOIN unsubscribes u  -- only: sqlite
+FROM (SELECT value->>0 AS address, value FROM jsonb_each(:touched) OFFSET 0) touched  -- only: postgresql
+CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
+-- include: of_record row=u address=touched.address group_no=:group_no
 OFFSET 0) u  -- only: postgresql
 ON CONFLICT (feed_id, address, group_no) DO UPDATE SET
     latest_act_ms = excluded.latest_act_ms, is_confirmed = excluded.is_confirmed
@@ -246,8 +249,9 @@ INSERT INTO unsubscribes (feed_id, address, group_no, id, seq, status, reason, s
                           submission_id, latest_act_ms, is_confirmed)  -- only: postgresql
 SELECT u.feed_id, u.address, u.group_no, u.id, u.seq, u.status, u.reason, u.source, u.occurred_ms, u.recorded_ms,  -- only: postgresql
        u.submission_id, u.latest_act_ms, 1  -- only: postgresql
-FROM json_array_elements_text(:seqs) j CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
-WHERE u.feed_id = :feed_id AND u.seq = CAST(j.value AS BIGINT)  -- only: postgresql
+FROM (SELECT CAST(value AS BIGINT) AS seq FROM json_array_elements_text(:seqs) OFFSET 0) j  -- only: postgresql
+CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
+WHERE u.feed_id = :feed_id AND u.seq = j.seq AND (u.feed_id, u.seq) >= (:feed_id, j.seq)  -- only: postgresql
 OFFSET 0) u  -- only: postgresql
 ON CONFLICT (feed_id, address, group_no) DO UPDATE SET is_confirmed = 1  -- only: postgresql
 
@@ -347,6 +351,7 @@ SELECT u.id, u.group_no, u.address, u.status, u.reason, u.source, u.occurred_ms,
 FROM json_each(:addresses) j CROSS JOIN unsubscribes u  -- only: sqlite
 FROM json_array_elements_text(:addresses) j CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
 WHERE u.feed_id = :feed_id AND u.address = j.value
+AND (u.address, u.group_no) >= (j.value, 0)  -- only: postgresql
 OFFSET 0) u  -- only: postgresql
 
 -- name: feeds_without_digest_key

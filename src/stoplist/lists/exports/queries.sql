@@ -30,7 +30,7 @@ FROM (
 SELECT w.seq, n.id, w.address, w.group_no, w.status, w.reason, w.source, w.occurred_ms, w.recorded_ms, n.seq AS now_seq,
 CASE WHEN EXISTS (
     SELECT 1 FROM unsubscribe_versions b
-    WHERE b.feed_id = :feed_id AND b.address = w.address AND b.group_no = w.group_no
+    -- include: of_record row=b address=w.address group_no=w.group_no
       AND b.seq + 0 > w.seq AND b.seq + 0 <= :head
 ) THEN 1 ELSE 0 END AS is_superseded
 FROM (
@@ -40,7 +40,7 @@ SELECT * FROM unsubscribe_versions WHERE feed_id = :feed_id AND seq > :after AND
 ) w
 CROSS JOIN unsubscribes n  -- only: sqlite
 CROSS JOIN LATERAL (SELECT n.* FROM unsubscribes n  -- only: postgresql
-WHERE n.feed_id = :feed_id AND n.address = w.address AND n.group_no = w.group_no
+-- include: of_record row=n address=w.address group_no=w.group_no
 OFFSET 0) n  -- only: postgresql
 ) examined
 
@@ -76,6 +76,7 @@ LEFT JOIN unsubscribes n  -- only: sqlite
 LEFT JOIN submissions s ON s.feed_id = :feed_id AND s.submission_id = page.submission_id  -- only: sqlite
 LEFT JOIN LATERAL (SELECT n.* FROM unsubscribes n  -- only: postgresql
     WHERE n.feed_id = :feed_id AND n.address = page.address AND n.group_no = page.group_no  -- only: postgresql
+      AND (n.address, n.group_no) >= (page.address, page.group_no)  -- only: postgresql
     OFFSET 0) n ON true  -- only: postgresql
 LEFT JOIN LATERAL (SELECT s.* FROM submissions s  -- only: postgresql
     WHERE s.feed_id = :feed_id AND s.submission_id = page.submission_id OFFSET 0) s ON true  -- only: postgresql
