@@ -9,7 +9,7 @@ import stoplist_client
 
 import stoplist
 from tests.constants import ROOT
-from tests.services.releases import VERSION, run
+from tests.services.releases import VERSION, pip, run
 
 # A wheel does not depend on the interpreter, and environments are slow: once is enough.
 pytestmark = pytest.mark.slow
@@ -59,7 +59,7 @@ def test_the_client_wheel_needs_no_server(client_programs: Path, tmp_path: Path)
 @pytest.mark.parametrize("where", ["server_programs", "client_programs"])
 def test_locked_dependencies_are_complete(where: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """The locked packages satisfy one another."""
-    run(request.getfixturevalue(where) / "python", "-m", "pip", "check", folder=tmp_path)
+    pip(request.getfixturevalue(where), "check", folder=tmp_path)
 
 
 def test_the_installed_addresses_have_their_vectors(server_programs: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import venv
 from collections.abc import Callable
 from pathlib import Path
@@ -36,11 +37,16 @@ def installed(release: Path, project: str, folder: Path) -> Path:
 
     Return the folder of its programs.
     """
-    venv.create(folder, with_pip=True)
-    pip = (folder / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check")
+    venv.create(folder)
     requirements = release / f"{project}-{VERSION}-requirements.txt"
-    run(*pip, "--require-hashes", "--only-binary", ":all:", "-r", requirements, folder=folder)
+    pip(folder / "bin", "install", "--require-hashes", "--only-binary", ":all:", "-r", requirements, folder=folder)
     return folder / "bin"
+
+
+def pip(programs: Path, *command: str | Path, folder: Path) -> None:
+    """Run the pip of this environment on another one, which has none: to install one takes seconds."""
+    own = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    run(*own, "--python", programs / "python", *command, folder=folder)
 
 
 def run(*command: str | Path, folder: Path) -> str:
