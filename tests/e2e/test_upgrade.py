@@ -72,7 +72,7 @@ class _RoamingPartner:
         token = pair["access_token"]
         new, again = f"p{self._number}-{self.rounds}@example.org", f"again{self._number}@example.org"
         status = ("unsubscribed", "resubscribed")[self.rounds % 2]
-        many = [f"{number}.{new}" for number in range(BATCH)] if self.rounds % 10 == 0 else []
+        many = [f"{number}.{new}" for number in range(BATCH)] if self.rounds % 20 == 0 else []
         for addresses, wanted in (([new, *many], "unsubscribed"), ([again], status)):
             acted = self._acts.next()
             items = [{"address": address, "status": wanted, "occurred_at": acted} for address in addresses]
