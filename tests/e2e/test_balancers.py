@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 DEPLOY = ROOT / "deploy"
 # A caller's pause between requests, many of which fall into each moment of a replacement.
-CALLERS, PACE_S = 6, 0.1
+CALLERS, PACE_S = 6, 0.2
 # Half of it is the notice period: a balancer that checks every second needs two checks, on a busy machine more.
 DRAIN_S = 12
 
