@@ -85,7 +85,7 @@ import-kills: .venv/.development  ## kill an import of 300 000 rows 200 times, b
 	TEST_IMPORT_KILLS=200 TEST_IMPORT_ROWS=300000 .venv/bin/python -m pytest -n0 -m slow --timeout 0 -k kills \
 		tests/cli/test_import_faults.py tests/e2e/test_import_takeover.py
 
-soak: .venv/.development services  ## load and random faults of the stores for SOAK_S seconds (an hour); what a server holds stays flat
+soak: .venv/.development services  ## load and random faults of stores and workers for SOAK_S seconds (an hour); what a server holds stays flat
 	TEST_SOAK_S=$(SOAK_S) .venv/bin/python -m pytest -n0 -s -m slow tests/e2e/test_soak.py
 
 bench: .venv/.development  ## measure the real server against bare applications, in the same run

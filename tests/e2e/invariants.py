@@ -3,47 +3,53 @@
 Source: docs/interface.md sections 3.1, D2 (Rotation, Reuse) and D6.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from stoplist.db import Database
-from stoplist.ids import hash_secret
 from tests.builders import sql, value
 from tests.constants import DAY_MS
-from tests.e2e.partners import Writer
+from tests.e2e.partners import PairHashes, Writer
 
 _ORGANIZATION = "SELECT organization_id FROM organizations WHERE slug = :slug"
 _FEED = "SELECT feed_id FROM feeds WHERE organization_id = :organization_id"
 _HEAD = "SELECT head_seq FROM feeds WHERE feed_id = :feed_id"
-_RECORDS = "SELECT seq, status, reason, source, recorded_ms, submission_id FROM unsubscribes WHERE feed_id = :feed_id"
-_VERSIONS = _RECORDS.replace("unsubscribes", "unsubscribe_versions")
+# A run may have made millions of changes, so the database counts them.
+_CHANGES = """
+    (SELECT seq, source, submission_id, recorded_ms, status, reason FROM unsubscribes WHERE feed_id = :feed_id
+    UNION ALL
+    SELECT seq, source, submission_id, recorded_ms, status, reason FROM unsubscribe_versions WHERE feed_id = :feed_id)
+    AS changes"""
+_NUMBERS = f"SELECT COUNT(*), COUNT(DISTINCT seq), MIN(seq), MAX(seq) FROM {_CHANGES}"  # noqa: S608
+_BATCHES = f"""
+    SELECT source, submission_id, COUNT(*), MIN(seq), MAX(seq) FROM {_CHANGES}
+    GROUP BY source, submission_id"""  # noqa: S608
 _SUBMISSIONS = """
-    SELECT submission_id, received, created + updated AS changes, first_seq, last_seq FROM submissions
-    WHERE feed_id = :feed_id"""
-_DAILY_CHANGES = "SELECT day, status, reason, changes FROM feed_days WHERE feed_id = :feed_id AND changes > 0"
-_STANDING = """
-    SELECT status, reason, CAST(SUM(standing) AS BIGINT) AS standing FROM feed_days WHERE feed_id = :feed_id
-    GROUP BY status, reason"""
-
+    SELECT submission_id, received, created + updated, first_seq, last_seq FROM submissions WHERE feed_id = :feed_id"""
+_CHANGES_BY_DAY = f"""
+    SELECT recorded_ms / {DAY_MS}, status, reason, COUNT(*) FROM {_CHANGES}
+    GROUP BY recorded_ms / {DAY_MS}, status, reason"""  # noqa: S608
+_COUNTED_BY_DAY = "SELECT day, status, reason, changes FROM feed_days WHERE feed_id = :feed_id AND changes > 0"
+_RECORDS_BY_STATUS = """
+    SELECT status, reason, COUNT(*) FROM unsubscribes WHERE feed_id = :feed_id GROUP BY status, reason"""
+_COUNTED_BY_STATUS = """
+    SELECT status, reason, CAST(SUM(standing) AS BIGINT) FROM feed_days WHERE feed_id = :feed_id
+    GROUP BY status, reason HAVING SUM(standing) <> 0"""
 
 _PAIRS = """
-    SELECT pair_id, access_hash, refresh_hash, rotated_from, epoch FROM token_pairs WHERE client_id = :client_id"""
+    SELECT pair_id, access_hash, refresh_hash, rotated_from, epoch FROM token_pairs
+    WHERE client_id = :client_id AND pair_id > :after ORDER BY pair_id LIMIT 10000"""
 _EPOCH = "SELECT epoch FROM clients WHERE client_id = :client_id"
 _ALARMS = "SELECT COUNT(*) FROM audit WHERE action = 'client.reuse_alarm'"
 
-Pair = dict[str, str]
 
+class StoredPair(NamedTuple):
+    """A row of token_pairs, whose refresh hash is known."""
 
-class Change(NamedTuple):
-    """A current or superseded version of a record."""
-
-    seq: int
-    status: str
-    reason: str
-    source: str
-    recorded_ms: int
-    submission_id: str
+    pair_id: int
+    access: bytes
+    rotated_from: int | None
+    epoch: int
 
 
 async def check_records(database: Database, writers: Iterable[Writer], *, organization: str) -> None:
@@ -55,44 +61,49 @@ async def check_records(database: Database, writers: Iterable[Writer], *, organi
     feed_id = await value(database, _FEED, organization_id=organization_id)
 
     async def rows(text: str) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in await database.all(sql(text), feed_id=feed_id)]
+        return sorted(tuple(row) for row in await database.all(sql(text), feed_id=feed_id))
 
-    records = [Change(*row) for row in await rows(_RECORDS)]
-    changes = records + [Change(*row) for row in await rows(_VERSIONS)]
-    assert sorted(change.seq for change in changes) == list(range(1, await value(database, _HEAD, feed_id=feed_id) + 1))
-    answered = {source: size for writer in writers for source, size in writer.answered.items()}
-    assert Counter(change.source for change in changes) == answered
-    seqs: dict[str, list[int]] = {}
-    for change in changes:
-        seqs.setdefault(change.submission_id, []).append(change.seq)
-    assert len(seqs) == len(answered)
-    assert sorted(await rows(_SUBMISSIONS)) == sorted(
-        (id_, len(of), len(of), min(of), max(of)) for id_, of in seqs.items()
+    head = await value(database, _HEAD, feed_id=feed_id)
+    assert await rows(_NUMBERS) == [(head, head, 1, head)]
+    batches = await rows(_BATCHES)
+    answered = sorted(item for writer in writers for item in writer.answered.items())
+    assert [(source, changes) for source, _, changes, _, _ in batches] == answered
+    assert sorted((id_, changes, changes, first, last) for _, id_, changes, first, last in batches) == await rows(
+        _SUBMISSIONS
     )
-    assert {(day, status, reason): count for day, status, reason, count in await rows(_DAILY_CHANGES)} == Counter(
-        (change.recorded_ms // DAY_MS, change.status, change.reason) for change in changes
-    )
-    assert {(status, reason): count for status, reason, count in await rows(_STANDING)} == Counter(
-        (record.status, record.reason) for record in records
-    )
+    assert await rows(_COUNTED_BY_DAY) == await rows(_CHANGES_BY_DAY)
+    assert await rows(_COUNTED_BY_STATUS) == await rows(_RECORDS_BY_STATUS)
 
 
 async def check_tokens(
-    database: Database, client_id: str, *, issued: Iterable[Pair], rotations: Mapping[str, Pair | None]
+    database: Database,
+    client_id: str,
+    *,
+    issued: Iterable[PairHashes],
+    rotations: Mapping[bytes, PairHashes | None],
 ) -> None:
     """Assert that every answered pair is stored and valid, and that a token is rotated if its successors were answered.
 
-    `rotations` has the successors by presented token, and None if the server said that the outcome is unknown. No reuse
+    `rotations` has the successors by the hash of the presented token, and None if the outcome is unknown. No reuse
     alarm was raised.
     """
-    rows = await database.all(sql(_PAIRS), client_id=client_id)
-    stored = {bytes(row["refresh_hash"]): row for row in rows}
+    stored = {hash_: pair async for hash_, pair in _stored_pairs(database, client_id)}
     for pair in (*issued, *filter(None, rotations.values())):
-        assert stored[hash_secret(pair["refresh_token"])]["access_hash"] == hash_secret(pair["access_token"])
-    successors = {row["rotated_from"]: bytes(row["refresh_hash"]) for row in rows if row["rotated_from"] is not None}
-    presented = {stored[hash_secret(token)]["pair_id"]: pair for token, pair in rotations.items()}
+        assert stored[pair.refresh].access == pair.access
+    successors = {pair.rotated_from: hash_ for hash_, pair in stored.items() if pair.rotated_from is not None}
+    presented = {stored[hash_].pair_id: pair for hash_, pair in rotations.items()}
     assert successors.keys() <= presented.keys()
     for pair_id, answered in presented.items():
-        assert answered is None or successors[pair_id] == hash_secret(answered["refresh_token"])
-    assert {row["epoch"] for row in rows} == {await value(database, _EPOCH, client_id=client_id)}
+        assert answered is None or successors[pair_id] == answered.refresh
+    assert {pair.epoch for pair in stored.values()} == {await value(database, _EPOCH, client_id=client_id)}
     assert await value(database, _ALARMS) == 0
+
+
+async def _stored_pairs(database: Database, client_id: str) -> AsyncIterator[tuple[bytes, StoredPair]]:
+    """Yield the pairs of a client with the hashes of their refresh tokens."""
+    after = 0
+    while rows := await database.all(sql(_PAIRS), client_id=client_id, after=after):
+        for row in rows:
+            pair = StoredPair(row["pair_id"], bytes(row["access_hash"]), row["rotated_from"], row["epoch"])
+            yield bytes(row["refresh_hash"]), pair
+        after = rows[-1]["pair_id"]

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,6 +13,9 @@ from tests.constants import PATIENCE_S
 from tests.e2e.server_process import RunningServer
 from tests.keys import CLIENT_CREDENTIALS, Key
 from tests.server.serving import RawConnection, WireAnswer
+
+BROKEN = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError)
+"""What a connection raises whose server has ended."""
 
 
 async def connect(server: RunningServer) -> RawConnection:
@@ -26,7 +30,7 @@ async def connections(servers: list[RunningServer], count: int) -> AsyncIterator
     try:
         yield lines
     finally:
-        await asyncio.gather(*map(_hang_up, lines))
+        await asyncio.gather(*map(hang_up, lines))
 
 
 @asynccontextmanager
@@ -122,7 +126,8 @@ def _post(form: dict[str, str], headers: str) -> bytes:
     ).encode()
 
 
-async def _hang_up(line: RawConnection) -> None:
+async def hang_up(line: RawConnection) -> None:
+    """End a connection at once. May be repeated."""
     line.writer.transport.abort()
     with contextlib.suppress(OSError):
         await line.writer.wait_closed()

@@ -4,17 +4,19 @@ Source: docs/interface.md sections 5 (what a partner does about tokens), 8 (what
 """
 
 import asyncio
+import contextlib
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
 import psutil
 
+from stoplist.ids import hash_secret
 from tests.constants import PATIENCE_S
 from tests.e2e import load
-from tests.e2e.partners import Acts, Follower, Writer
+from tests.e2e.partners import Acts, Follower, PairHashes, Writer
 from tests.e2e.server_process import RunningServer
 from tests.keys import Key
 from tests.server.serving import RawConnection, WireAnswer
@@ -28,6 +30,8 @@ SIZES = (1, 50, 500)
 WINDOW_S = 60.0
 _HASTY_TOKEN_S = 300.0
 SPENT = "do not send it again"
+LOST = WireAnswer(0, {}, b"")
+"""Stands for the answer of a worker that has ended."""
 
 Pair = dict[str, str]
 Step = Callable[[], Awaitable[bool]]
@@ -46,6 +50,28 @@ class AnswerLog:
     def __init__(self) -> None:
         self.statuses: Counter[int] = Counter()
         self.longest_s = 0.0
+        self.worker_ends_s: list[float] = []
+        self.generation = 0
+        """How often workers have ended. A connection of an earlier one is opened anew before its next request."""
+        self._are_workers_ending = False
+
+    @contextlib.contextmanager
+    def ending_workers(self) -> Iterator[None]:
+        """Let connections break within this context: workers end and are replaced."""
+        self._are_workers_ending = True
+        try:
+            yield
+        finally:
+            self._are_workers_ending = False
+            self.generation += 1
+
+    def note_worker_end(self) -> None:
+        """Note that a worker ends now."""
+        self.worker_ends_s.append(time.monotonic())
+
+    def may_break(self, generation: int) -> bool:
+        """Return whether a connection of this generation may break now."""
+        return self._are_workers_ending or generation != self.generation
 
     def record(self, answer: WireAnswer, took_s: float) -> None:
         """Assert that the answer is 200 or 404, or 429 or 503 with Retry-After; never 401 or 500."""
@@ -58,28 +84,46 @@ class AnswerLog:
 
 
 class CheckedConnection(RawConnection):
-    """A connection whose answers are all checked. The server never closes it, whatever is broken behind the server.
+    """A connection whose answers are all checked. Unless its worker ends, the server never closes it.
 
-    If `is_patient`, a request is repeated for as long as the answer is 503.
+    If `is_patient`, a request is repeated for as long as the answer is 503 or lost.
     """
 
-    def __init__(self, line: RawConnection, seen: AnswerLog, *, is_patient: bool) -> None:
+    def __init__(self, line: RawConnection, server: RunningServer, seen: AnswerLog, *, is_patient: bool) -> None:
         super().__init__(line.reader, line.writer)
-        self._seen, self._is_patient = seen, is_patient
+        self._server, self._seen, self._is_patient = server, seen, is_patient
+        self._generation = seen.generation
         self._request = b""
         self._sent_s = 0.0
 
     async def send(self, data: bytes) -> None:
+        if self._generation != self._seen.generation:
+            await self._open_anew()
         self._request, self._sent_s = data, time.monotonic()
-        await super().send(data)
+        with contextlib.suppress(*load.BROKEN):  # also raised by the answer
+            await super().send(data)
 
     async def answer(self) -> WireAnswer:
-        answer = await super().answer()
-        self._seen.record(answer, time.monotonic() - self._sent_s)
-        if answer.status != 503 or not self._is_patient:
+        """Read the next answer; return LOST if the worker has ended before."""
+        try:
+            answer = await super().answer()
+        except load.BROKEN:
+            if not self._seen.may_break(self._generation):
+                raise
+            answer = LOST
+            await self._open_anew()
+        else:
+            self._seen.record(answer, time.monotonic() - self._sent_s)
+        if answer.status not in (503, LOST.status) or not self._is_patient:
             return answer
         await asyncio.sleep(BACK_OFF_S)
         return await load.send_once(self, self._request)
+
+    async def _open_anew(self) -> None:
+        self.writer.transport.abort()
+        self._generation = self._seen.generation
+        line = await connect(self._server, self._seen)
+        self.reader, self.writer = line.reader, line.writer
 
 
 class Partners:
@@ -91,11 +135,13 @@ class Partners:
         self.seen = AnswerLog()
         self.successes: Counter[str] = Counter()
         """Return how often each program succeeded."""
-        self.issued: list[Pair] = []
-        self.rotations: dict[str, Pair | None] = {}
-        """By the presented token, its successors; None if the server said that the outcome is unknown."""
-        self.presented: list[str] = []
-        """Every refresh token in the order sent."""
+        self.issued: list[PairHashes] = []
+        self.rotations: dict[bytes, PairHashes | None] = {}
+        """By the hash of the presented token, its successors; None if the outcome is unknown."""
+        self.presented: deque[bytes] = deque(maxlen=4)
+        """The hashes of the last refresh tokens in the order sent."""
+        self.token = ""
+        """The newest access token: the programs may run for longer than one is valid."""
         self.accepted: list[Accepted] = []
         acts = Acts()
         self.writers = [Writer(number, size, acts) for number, size in enumerate(SIZES)]
@@ -110,12 +156,12 @@ class Partners:
         """Run all programs within this context; then each finishes what it has begun."""
         async with AsyncExitStack() as opened, asyncio.TaskGroup() as group:
             plain = await opened.enter_async_context(load.connections([self.server], 4 + len(SIZES)))
-            hasty = [
-                CheckedConnection(line, self.seen, is_patient=False)
-                for line in await connections_to_each_worker(opened, self.server, self._workers)
-            ]
-            patient = [CheckedConnection(line, self.seen, is_patient=True) for line in plain[:2]]
-            once = [CheckedConnection(line, self.seen, is_patient=False) for line in plain[2:]]
+            to_each = await connections_to_each_worker(opened, self.server, self._workers)
+            hasty = [self._checked(line, is_patient=False) for line in to_each]
+            patient = [self._checked(line, is_patient=True) for line in plain[:2]]
+            once = [self._checked(line, is_patient=False) for line in plain[2:]]
+            for line in (*hasty, *patient, *once):
+                opened.push_async_callback(load.hang_up, line)
             await self._new_pair(patient[0])
             await self._renew_hasty_token()
             programs: dict[str, Step] = {
@@ -151,15 +197,16 @@ class Partners:
         goal = self.seen.statuses[503] + more
         await wait_until(lambda: self.seen.statuses[503] >= goal, lambda: str(self.seen.statuses))
 
-    def assert_limit_kept(self, limit: int) -> None:
-        """Assert that the hasty program never had more requests accepted in 60 s, although it tried."""
+    def assert_limit_kept(self, limit: int, *, have_counted_alone: bool) -> None:
+        """Assert that the hasty program never had more requests accepted in 60 s, although it tried.
+
+        If workers have counted alone, it had at most so many from each, of which some may have ended meanwhile.
+        """
         for first in self.accepted:
-            surely = [
-                other
-                for other in self.accepted
-                if first.sent_s <= other.sent_s and other.answered_s <= first.sent_s + WINDOW_S
-            ]
-            assert len(surely) <= limit
+            until_s = first.sent_s + WINDOW_S
+            surely = [other for other in self.accepted if first.sent_s <= other.sent_s and other.answered_s <= until_s]
+            ended = sum(first.sent_s <= ended_s <= until_s for ended_s in self.seen.worker_ends_s)
+            assert len(surely) <= limit * ((self._workers + ended) if have_counted_alone else 1)
         assert self.seen.statuses[429] > 0
 
     async def _repeat(self, name: str, step: Step) -> None:
@@ -173,21 +220,16 @@ class Partners:
 
     async def _new_pair(self, line: CheckedConnection) -> Pair:
         pair: Pair = (await load.send_once(line, load.issue(self.key))).json()
-        self.issued.append(pair)
+        self.issued.append(PairHashes.of(pair))
+        self.token = pair["access_token"]
         return pair
-
-    @property
-    def _token(self) -> str:
-        """Return the newest access token: the programs may run for longer than one is valid."""
-        token: str = self.issued[-1]["access_token"]
-        return token
 
     async def _issue(self, line: CheckedConnection) -> bool:
         await self._new_pair(line)
         return True
 
     async def _follow(self, line: CheckedConnection) -> bool:
-        await self.follower.read_page(line, self._token)
+        await self.follower.read_page(line, self.token)
         return True
 
     async def _look_up(self) -> bool:
@@ -196,14 +238,14 @@ class Partners:
         if address is None:
             return False
         async with self._new_connection() as line:
-            answer = await load.send_once(line, load.look_up(self._token, "email", address))
+            answer = await load.send_once(line, load.look_up(self.token, "email", address))
         assert [record["address"] for record in answer.json()["items"]] == [address]
         return True
 
     def _submissions(self, writer: Writer, line: CheckedConnection) -> Step:
         async def step() -> bool:
-            answer = await load.send_once(line, load.submit(self._token, "email", writer.batch()))
-            if answer.status == 503:
+            answer = await load.send_once(line, load.submit(self.token, "email", writer.batch()))
+            if answer.status in (503, LOST.status):
                 writer.repeat_unanswered()
                 return False
             writer.accept_answer(answer)
@@ -214,25 +256,35 @@ class Partners:
     @asynccontextmanager
     async def _new_connection(self) -> AsyncIterator[CheckedConnection]:
         """Open a patient connection: one that is used rarely would be closed by the server as idle."""
-        async with load.connection(self.server) as line:
-            yield CheckedConnection(line, self.seen, is_patient=True)
+        line = self._checked(await connect(self.server, self.seen), is_patient=True)
+        try:
+            yield line
+        finally:
+            await load.hang_up(line)
+
+    def _checked(self, line: RawConnection, *, is_patient: bool) -> CheckedConnection:
+        return CheckedConnection(line, self.server, self.seen, is_patient=is_patient)
 
     def _refresh_chain(self, line: CheckedConnection) -> Step:
-        """Refresh tokens in a chain. A token is presented again only if the server says that it was not used."""
+        """Refresh tokens in a chain. A token is presented again only if the server says that it was not used.
+
+        If the answer is lost, its outcome is unknown, too.
+        """
         held: list[str] = []
 
         async def step() -> bool:
             if not held:
                 async with self._new_connection() as patient:
                     held.append((await self._new_pair(patient))["refresh_token"])
-            presented = held[0]
+            presented = hash_secret(held[0])
             self.presented.append(presented)
-            answer = await load.send_once(line, load.refresh(presented))
+            answer = await load.send_once(line, load.refresh(held[0]))
             assert answer.status != 400, answer
             if answer.status == 503 and SPENT not in answer.json()["error_description"]:
                 return False
             del held[0]
-            self.rotations[presented] = pair = answer.json() if answer.status == 200 else None
+            pair = answer.json() if answer.status == 200 else None
+            self.rotations[presented] = pair and PairHashes.of(pair)
             held.extend([pair["refresh_token"]] if pair else [])
             return pair is not None
 
@@ -253,6 +305,18 @@ class Partners:
         self._hasty_until_s = time.monotonic() + _HASTY_TOKEN_S
         async with self._new_connection() as line:
             self._hasty_token = (await load.send_once(line, load.issue(self.hasty))).json()["access_token"]
+
+
+async def connect(server: RunningServer, seen: AnswerLog) -> RawConnection:
+    """Open a connection, at a further attempt if a worker ends meanwhile."""
+    while True:
+        generation = seen.generation
+        try:
+            return await load.connect(server)
+        except load.BROKEN:
+            if not seen.may_break(generation):
+                raise
+        await asyncio.sleep(BACK_OFF_S)
 
 
 async def connections_to_each_worker(

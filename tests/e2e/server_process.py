@@ -9,11 +9,13 @@ import ssl
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import httpx
+import psutil
 
 import stoplist
 from stoplist.clock import Clock
@@ -178,7 +180,7 @@ class ProcessOutput:
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
-        self._lines: list[str] = []
+        self._lines: deque[str] = deque()
         self._changed = threading.Condition()
         self._is_over = False
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -194,6 +196,11 @@ class ProcessOutput:
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or text in "".join(self._lines), PATIENCE_S)
         return text in self.text
+
+    def keep_last(self, lines: int) -> None:
+        """Keep only so many lines from now on: a long run under load writes gigabytes."""
+        with self._changed:
+            self._lines = deque(self._lines, maxlen=lines)
 
     def finish(self) -> None:
         self._thread.join(PATIENCE_S)
@@ -240,6 +247,23 @@ async def _new_key(database_url: str, per_minute: int | None, may: frozenset[str
             database, clock, organization, permissions=may, token_per_minute=per_minute, api_per_minute=per_minute
         )
     return Key(made.credential.client_id, made.client_secret)
+
+
+def processes(server: RunningServer) -> list[psutil.Process]:
+    """Return every process of the server, the parent first."""
+    parent = psutil.Process(server.process.pid)
+    return [parent, *parent.children(recursive=True)]
+
+
+def workers(server: RunningServer) -> list[psutil.Process]:
+    """Return the worker processes of the server."""
+    return [process for process in processes(server)[1:] if "spawn_main" in " ".join(_command_line(process))]
+
+
+def _command_line(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+        return process.cmdline()
+    return []
 
 
 @contextlib.contextmanager

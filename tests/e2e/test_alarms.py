@@ -7,28 +7,26 @@ Source: docs/operate.md, Alarms.
 
 import asyncio
 import contextlib
-import os
 import re
-import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import asyncpg
-import psutil
 import pytest
 from ruamel.yaml import YAML
 
 from tests.constants import HIGH_LIMIT
 from tests.e2e import load
 from tests.e2e.conftest import own_limits_url
+from tests.e2e.faults import locked_feeds, slow_tokens
 from tests.e2e.partner_programs import Partners
+from tests.e2e.server_process import workers
 from tests.e2e.under_load import TURNS, WORKERS, DeploymentUnderLoad, deployed, own_cluster, under_load
 from tests.keys import Key
 from tests.server.serving import RawConnection
 from tests.services import postgresql as services
-from tests.services.managed_program import reserve_port, wait_until
+from tests.services.managed_program import reserve_port
 from tests.services.promtool import RULES, Phase, Promtool, metric_names
 from tests.services.proxy import Proxy
 from tests.services.valkey import Valkey
@@ -38,11 +36,6 @@ pytestmark = pytest.mark.slow
 
 LASTS_MIN, SLOW_MIN, NOTICES_MIN, AFTERWARDS_MIN = 15, 20, 80, 130
 SLOW_REQUESTS, SLOW_LINES = 100, 10
-# Longer than a token request may take, and far below every time limit of the server.
-SLOW_INSERTS = """
-CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1.1); RETURN NULL; END';
-CREATE TRIGGER wait BEFORE INSERT ON token_pairs FOR EACH STATEMENT EXECUTE FUNCTION wait()
-"""
 # One late answer on a busy machine would be repeated for as long as the fault. A feed hangs by the wait for its lock.
 LONG = LONG_STATEMENTS | LONG_READS | LONG_LIMIT_STORE | LONG_METRICS
 # Propagation is otherwise measured once a minute.
@@ -64,7 +57,7 @@ class Watched(NamedTuple):
 
     async def wait_for(self, name: str, is_wanted: Callable[[float], bool]) -> str:
         """Wait until a metric has such a value, and return the page."""
-        await asyncio.to_thread(wait_until, lambda: is_wanted(self.deployment.metric(name)), name, every_s=0.1)
+        await self.deployment.wait_for(name, is_wanted)
         return await asyncio.to_thread(self.deployment.metrics_page)
 
     @contextlib.asynccontextmanager
@@ -139,12 +132,6 @@ def run_under_load(watched: Watched, body: Callable[[Partners], Awaitable[None]]
     asyncio.run(main())
 
 
-def kill_a_worker(watched: Watched) -> None:
-    parent = psutil.Process(watched.deployment.server.process.pid)
-    workers = [child for child in parent.children() if "spawn_main" in " ".join(child.cmdline())]
-    os.kill(workers[0].pid, signal.SIGKILL)
-
-
 def test_load_alone_raises_no_alarm(watched: Watched) -> None:
     """The page of two workers has every metric that a rule names, except those of SQLite's backups and feeds apart."""
 
@@ -190,7 +177,7 @@ def test_a_worker_that_dies(watched: Watched) -> None:
     async def body() -> None:
         async with watched.raising("worker", "StoplistWorkerDied") as fault:
             before = watched.deployment.metric("workers_replaced_total")
-            kill_a_worker(watched)
+            workers(watched.deployment.server)[0].kill()
             await watched.wait_for("workers_replaced_total", lambda replaced: replaced == before + 1)
             fault.during = await watched.wait_for("workers", lambda serving: serving == WORKERS)
 
@@ -205,7 +192,7 @@ def test_a_worker_that_cannot_be_replaced(watched: Watched) -> None:
         async with watched.raising("no worker", *alarms) as fault:
             await asyncio.to_thread(watched.cluster.stop)
             before = watched.deployment.metric("workers_replaced_total")
-            kill_a_worker(watched)
+            workers(watched.deployment.server)[0].kill()
             await watched.wait_for("workers_replaced_total", lambda replaced: replaced > before + 1)
             fault.during = await watched.wait_for("store_lost", lambda lost: lost == 1)
             await asyncio.to_thread(watched.cluster.start)
@@ -219,12 +206,8 @@ def test_a_feed_that_hangs(watched: Watched) -> None:
 
     async def body(partners: Partners) -> None:
         async with watched.raising("feed", "StoplistFeedHangs", "StoplistStoreErrors") as fault:
-            session = await asyncpg.connect(watched.deployment.direct.database_url)
-            try:
-                await session.execute("BEGIN; SELECT * FROM feeds FOR UPDATE")
+            async with locked_feeds(watched.deployment):
                 fault.during = await watched.wait_for("feeds_hanging", lambda feeds: feeds > 0)
-            finally:
-                await session.close()
             await watched.wait_for("feeds_hanging", lambda feeds: feeds == 0)
             await partners.wait_for_successes(TURNS)
 
@@ -244,13 +227,8 @@ def test_a_database_that_is_slow(watched: Watched) -> None:
             load.connections([watched.deployment.server], SLOW_LINES) as lines,
             watched.raising("slow", "StoplistSlow") as fault,
         ):
-            session = await asyncpg.connect(watched.deployment.direct.database_url)
-            try:
-                await session.execute(SLOW_INSERTS)
+            async with slow_tokens(watched.deployment):
                 await asyncio.gather(*map(ask, lines))
-            finally:
-                await session.execute("DROP FUNCTION IF EXISTS wait CASCADE")
-                await session.close()
             fault.during, fault.minutes = await asyncio.to_thread(watched.deployment.metrics_page), SLOW_MIN
 
     asyncio.run(body())

@@ -9,7 +9,7 @@ import contextlib
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import NamedTuple
@@ -19,33 +19,42 @@ import psutil
 import pytest
 
 from stoplist.db.pools import ACQUIRE_TIMEOUT_S
-from stoplist.ids import hash_secret
 from stoplist.web import concurrency_limit
 from tests.conftest import needed
 from tests.constants import PATIENCE_S
 from tests.db import hosts
 from tests.e2e import load
 from tests.e2e.conftest import own_limits_url
-from tests.e2e.partner_programs import Partners, wait_until
-from tests.e2e.server_process import RunningServer
-from tests.e2e.store_faults import (
+from tests.e2e.faults import (
     Fault,
+    OwnStoresDeployment,
     ProxiedDeployment,
+    ProxiedFault,
     assert_counting_alone,
+    crash_limit_store,
     crash_postgresql,
+    cut_limit_store_off,
     cut_postgresql_off,
+    delay_postgresql,
+    fill_disk,
+    frozen,
     lose_answers_to_commits,
+    lose_answers_to_rotations,
+    lose_answers_to_rotations_twice,
+    own_valkey,
     proxied_deployment,
     refuse_logins,
     refuse_writes,
     restart_postgresql,
+    slow_limit_store,
     time_statements_out,
     wait_for_counting_alone,
 )
+from tests.e2e.partner_programs import Partners
+from tests.e2e.server_process import RunningServer
 from tests.e2e.under_load import TURNS, WORKERS, DeploymentUnderLoad, deployed, own_cluster, under_load
 from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
-from tests.services import valkey as limit_stores
 from tests.services.proxy import Proxy
 from tests.services.valkey import Valkey
 from tests.time_limits import LONG_DATABASE, LONG_READS, setting_constants
@@ -63,18 +72,6 @@ MAX_GROWTH_BYTES = 25 << 20
 _FAST_RETRY = {"server_login_retry": "1"}
 
 
-class PatientDeployment(NamedTuple):
-    """A deployment that waits long for PostgreSQL, for faults in which no request may fail.
-
-    It has network proxies before its stores; its limit store belongs to the test.
-    """
-
-    deployment: DeploymentUnderLoad
-    to_database: Proxy
-    to_limits: Proxy
-    valkey: Valkey
-
-
 class PooledDeployment(NamedTuple):
     """A deployment behind PgBouncer; pooler and PostgreSQL belong to the test."""
 
@@ -84,18 +81,16 @@ class PooledDeployment(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def all_proxied(
-    tmp_path_factory: pytest.TempPathFactory, valkey: Valkey, pytestconfig: pytest.Config
-) -> Iterator[ProxiedDeployment]:
+def all_proxied(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[OwnStoresDeployment]:
     """Run one deployment for all tests."""
     folder = tmp_path_factory.mktemp("proxied")
     first = setting_constants({(concurrency_limit, "MAX_CONCURRENT_PER_SOURCE"): AUTHENTICATED_AT_ONCE})
-    with proxied_deployment(folder, valkey, pytestconfig, first=first) as deployment:
+    with proxied_deployment(folder, pytestconfig, first=first) as deployment:
         yield deployment
 
 
 @pytest.fixture
-def proxied(all_proxied: ProxiedDeployment) -> Iterator[ProxiedDeployment]:
+def proxied(all_proxied: OwnStoresDeployment) -> Iterator[OwnStoresDeployment]:
     """Yield the deployment, and repair what a test breaks, even if it fails."""
     yield all_proxied
     all_proxied.repair()
@@ -104,11 +99,10 @@ def proxied(all_proxied: ProxiedDeployment) -> Iterator[ProxiedDeployment]:
 @pytest.fixture(scope="module")
 def all_patient(
     tmp_path_factory: pytest.TempPathFactory, postgresql: services.PostgresqlServer, pytestconfig: pytest.Config
-) -> Iterator[PatientDeployment]:
-    """Run one deployment for all tests."""
+) -> Iterator[ProxiedDeployment]:
+    """Run one deployment for all tests, which waits long for PostgreSQL, for faults in which no request may fail."""
     with contextlib.ExitStack() as running:
-        with needed(pytestconfig, "on a limit store of their own"):
-            valkey = running.enter_context(limit_stores.Valkey())
+        valkey = running.enter_context(own_valkey(pytestconfig))
         url = postgresql.fresh_database("patient")
         running.callback(postgresql.drop_database, url)
         to_database, to_limits = running.enter_context(Proxy(url)), running.enter_context(Proxy(valkey.url))
@@ -116,16 +110,14 @@ def all_patient(
         deployment = running.enter_context(
             deployed(tmp_path_factory.mktemp("patient"), *urls, first=setting_constants(LONG_DATABASE | LONG_READS))
         )
-        yield PatientDeployment(deployment, to_database, to_limits, valkey)
+        yield ProxiedDeployment(deployment, to_database, to_limits, valkey)
 
 
 @pytest.fixture
-def patient(all_patient: PatientDeployment) -> Iterator[PatientDeployment]:
-    """Yield the deployment, and repair what a test breaks in its network, even if it fails."""
+def patient(all_patient: ProxiedDeployment) -> Iterator[ProxiedDeployment]:
+    """Yield the deployment, and repair what a test breaks, even if it fails."""
     yield all_patient
-    for between in (all_patient.to_database, all_patient.to_limits):
-        between.delay(0)
-        between.mend()
+    all_patient.repair()
 
 
 @pytest.fixture(scope="module")
@@ -150,10 +142,24 @@ def pooled(
         yield PooledDeployment(deployment, cluster, pooler)
 
 
-def _run_under_load(proxied: ProxiedDeployment, fault: Fault) -> None:
-    async def body() -> None:
+def _run_under_load(proxied: OwnStoresDeployment, fault: Fault) -> Partners:
+    """Return the programs of partners after the fault."""
+
+    async def body() -> Partners:
         async with under_load(proxied.deployment) as partners:
             await fault(proxied, partners)
+        return partners
+
+    return asyncio.run(body())
+
+
+def _assert_unnoticed(patient: ProxiedDeployment, fault: ProxiedFault) -> None:
+    """Assert that no request fails."""
+
+    async def body() -> None:
+        async with under_load(patient.deployment) as partners:
+            await fault(patient, partners)
+        assert partners.seen.statuses[503] == 0
 
     asyncio.run(body())
 
@@ -161,13 +167,13 @@ def _run_under_load(proxied: ProxiedDeployment, fault: Fault) -> None:
 # PostgreSQL ends
 
 
-def test_postgresql_crashes(proxied: ProxiedDeployment) -> None:
+def test_postgresql_crashes(proxied: OwnStoresDeployment) -> None:
     """kill -9, and a later restart."""
 
     _run_under_load(proxied, crash_postgresql)
 
 
-def test_postgresql_is_restarted(proxied: ProxiedDeployment) -> None:
+def test_postgresql_is_restarted(proxied: OwnStoresDeployment) -> None:
     """The operator does not wait for open transactions."""
 
     _run_under_load(proxied, restart_postgresql)
@@ -231,7 +237,7 @@ class ConcurrentCallers:
             return answer.status, answer.read()
 
 
-def test_either_store_freezes(proxied: ProxiedDeployment, patient: PatientDeployment) -> None:
+def test_either_store_freezes(proxied: OwnStoresDeployment, patient: ProxiedDeployment) -> None:
     """Each stands still for 20 s. Without PostgreSQL each request is refused in time, and memory is bounded.
 
     Most of hundreds are refused at once. Without the limit store none is refused, and each process counts alone.
@@ -243,16 +249,11 @@ def test_either_store_freezes(proxied: ProxiedDeployment, patient: PatientDeploy
             under_load(patient.deployment) as without_limits,
         ):
             without_limits.pace_s = PACE_WHILE_FROZEN_S
-            proxied.cluster.freeze()
-            patient.valkey.freeze()
-            try:
+            with frozen(proxied.cluster), frozen(patient.valkey):
                 async with asyncio.TaskGroup() as group:
                     group.create_task(asyncio.sleep(FROZEN_S))
                     group.create_task(_assert_callers_refused(proxied.deployment.server, without_database))
                     group.create_task(assert_counting_alone(patient.deployment, without_limits))
-            finally:
-                proxied.cluster.thaw()
-                patient.valkey.thaw()
             await wait_for_counting_alone(patient.deployment, 0)
         assert without_limits.seen.statuses[503] == 0
 
@@ -265,7 +266,7 @@ async def _assert_callers_refused(server: RunningServer, partners: Partners) -> 
     try:
         before_bytes = callers.server_bytes()
         began_s = time.monotonic()
-        answers = await asyncio.to_thread(callers.send, load.call(partners.issued[0]["access_token"]))
+        answers = await asyncio.to_thread(callers.send, load.call(partners.token))
         took_s = time.monotonic() - began_s
         grown_bytes = callers.server_bytes() - before_bytes
     finally:
@@ -280,147 +281,67 @@ async def _assert_callers_refused(server: RunningServer, partners: Partners) -> 
 # The limit store ends
 
 
-def test_the_limit_store_crashes_and_comes_back_empty(patient: PatientDeployment) -> None:
+def test_the_limit_store_crashes_and_comes_back_empty(patient: ProxiedDeployment) -> None:
     """No request fails, and no process accepts more than it would alone."""
-
-    async def body() -> None:
-        async with under_load(patient.deployment) as partners:
-            patient.valkey.kill()
-            await assert_counting_alone(patient.deployment, partners)
-            await asyncio.to_thread(patient.valkey.start)
-            await wait_for_counting_alone(patient.deployment, 0)
-        assert partners.seen.statuses[503] == 0
-
-    asyncio.run(body())
+    _assert_unnoticed(patient, crash_limit_store)
 
 
-@pytest.mark.parametrize("how", ["slow", "cut off"])
-def test_the_limit_store_is_slow_or_unreachable(patient: PatientDeployment, how: str) -> None:
+@pytest.mark.parametrize("fault", [slow_limit_store, cut_limit_store_off])
+def test_the_limit_store_is_slow_or_unreachable(patient: ProxiedDeployment, fault: ProxiedFault) -> None:
     """Answers after 400 ms, or none: no request fails, and each process counts alone."""
-
-    async def body() -> None:
-        async with under_load(patient.deployment) as partners:
-            patient.to_limits.delay(0.4) if how == "slow" else patient.to_limits.cut()
-            await assert_counting_alone(patient.deployment, partners)
-            patient.to_limits.delay(0) if how == "slow" else patient.to_limits.mend()
-            await wait_for_counting_alone(patient.deployment, 0)
-        assert partners.seen.statuses[503] == 0
-
-    asyncio.run(body())
+    _assert_unnoticed(patient, fault)
 
 
 # The network
 
 
-def test_postgresql_is_cut_off(proxied: ProxiedDeployment) -> None:
+def test_postgresql_is_cut_off(proxied: OwnStoresDeployment) -> None:
     """It is away for a while, and then for moments."""
 
     _run_under_load(proxied, cut_postgresql_off)
 
 
-def test_postgresql_is_far_away(patient: PatientDeployment) -> None:
+def test_postgresql_is_far_away(patient: ProxiedDeployment) -> None:
     """Each answer takes 30 ms: everything takes longer, and nothing fails."""
-
-    async def body() -> None:
-        async with under_load(patient.deployment) as partners:
-            patient.to_database.delay(0.03)
-            await partners.wait_for_successes(TURNS)
-            patient.to_database.delay(0)
-        assert partners.seen.statuses[503] == 0
-
-    asyncio.run(body())
+    _assert_unnoticed(patient, delay_postgresql)
 
 
-def test_the_answer_to_a_commit_is_lost(proxied: ProxiedDeployment) -> None:
+def test_the_answer_to_a_commit_is_lost(proxied: OwnStoresDeployment) -> None:
     """The partner gets a 503 for every commit, sends the batch again, and is told that all of it is stored."""
-
-    async def body() -> None:
-        async with under_load(proxied.deployment) as partners:
-            await lose_answers_to_commits(proxied, partners)
-        assert all(writer.whole >= TURNS - 1 for writer in partners.writers)
-        assert sum(writer.absent for writer in partners.writers) == 0
-
-    asyncio.run(body())
+    partners = _run_under_load(proxied, lose_answers_to_commits)
+    assert all(writer.whole >= TURNS - 1 for writer in partners.writers)
+    assert sum(writer.absent for writer in partners.writers) == 0
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_the_answer_to_a_rotation_is_lost(proxied: ProxiedDeployment, times: int) -> None:
-    """Once: the server finds out, and the partner notices nothing. Twice: it says that the outcome is unknown."""
-
-    async def body() -> None:
-        async with under_load(proxied.deployment) as partners:
-            proxied.to_database.drop_answers_after(_rotation_filter(partners, times))
-            await _wait_until_dropped(proxied.to_database, 10)
-            proxied.to_database.drop_answers_after(None)
-        assert (None in partners.rotations.values()) == (times == 2)
-
-    asyncio.run(body())
+def test_the_answer_to_a_rotation_is_lost_once(proxied: OwnStoresDeployment) -> None:
+    """The server finds out, and the partner notices nothing."""
+    assert None not in _run_under_load(proxied, lose_answers_to_rotations).rotations.values()
 
 
-def _rotation_filter(partners: Partners, times: int) -> Callable[[bytes], bool]:
-    """Return a filter for rotations: of the statements that name a presented token, all after the first."""
-    asked: Counter[str] = Counter()
-
-    def is_rotation(sent: bytes) -> bool:
-        for token in partners.presented[-4:]:
-            if hash_secret(token) in sent:
-                asked[token] += 1
-                return 1 < asked[token] <= 1 + times
-        return False
-
-    return is_rotation
-
-
-async def _wait_until_dropped(between: Proxy, more: int) -> None:
-    """Wait until so many more answers are lost."""
-    goal = between.dropped + more
-    await wait_until(lambda: between.dropped >= goal, lambda: str(between.dropped))
+def test_the_answer_to_a_rotation_is_lost_twice(proxied: OwnStoresDeployment) -> None:
+    """The server says that the outcome is unknown."""
+    assert None in _run_under_load(proxied, lose_answers_to_rotations_twice).rotations.values()
 
 
 # PostgreSQL refuses
 
-_FILL_DISK = """
-    CREATE FUNCTION grow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        INSERT INTO on_full_disk VALUES (1); RETURN NEW;
-    END $$;
-    CREATE TRIGGER grow AFTER INSERT ON token_pairs FOR EACH ROW EXECUTE FUNCTION grow();
-    CREATE TRIGGER grow AFTER INSERT ON submissions FOR EACH ROW EXECUTE FUNCTION grow()"""
-_STOP_FILLING = "DROP TRIGGER grow ON token_pairs; DROP TRIGGER grow ON submissions"
-
 
 @pytest.mark.parametrize("fault", [refuse_logins, refuse_writes])
-def test_postgresql_refuses_logins_or_writes(proxied: ProxiedDeployment, fault: Fault) -> None:
+def test_postgresql_refuses_logins_or_writes(proxied: OwnStoresDeployment, fault: Fault) -> None:
     """It does so from one moment to the next. After it allows them again, no old connection is used."""
     _run_under_load(proxied, fault)
 
 
-def test_statements_time_out(proxied: ProxiedDeployment) -> None:
+def test_statements_time_out(proxied: OwnStoresDeployment) -> None:
     """Another session locks tables, and the database's statement timeout is shorter than ours."""
 
     _run_under_load(proxied, time_statements_out)
 
 
-def test_the_disk_is_full(proxied: ProxiedDeployment) -> None:
+def test_the_disk_is_full(proxied: OwnStoresDeployment) -> None:
     """No page can be added for a token or a batch: no token is rotated and no batch stored until there is space."""
 
-    async def body() -> None:
-        database = services.PostgresqlServer(proxied.deployment.direct.database_url)
-        async with under_load(proxied.deployment) as partners:
-            await asyncio.to_thread(_create_table_on_full_disk, proxied.cluster, database)
-            await asyncio.to_thread(database.execute, _FILL_DISK)
-            await partners.wait_for_refusals(20)
-            await asyncio.to_thread(database.execute, _STOP_FILLING)
-        assert None not in partners.rotations.values()
-
-    asyncio.run(body())
-
-
-def _create_table_on_full_disk(cluster: services.Cluster, database: services.PostgresqlServer) -> None:
-    """Create a table whose first page PostgreSQL cannot store."""
-    database.execute("CREATE TABLE on_full_disk (one INTEGER)")
-    file = cluster.folder / "data" / database.value("SELECT pg_relation_filepath('on_full_disk')")
-    file.unlink()
-    file.symlink_to("/dev/full")
+    assert None not in _run_under_load(proxied, fill_disk).rotations.values()
 
 
 # With a pooler

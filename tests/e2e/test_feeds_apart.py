@@ -9,7 +9,6 @@ import contextlib
 import itertools
 import random
 import re
-import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
@@ -47,7 +46,7 @@ PARTNER, STAFF, IMPORTER = "acme", "bolt", "calm"
 SIZES = (1, 50, 300)
 REVERSED_AT_ONCE = 3
 ROWS = 8_000
-_BROKEN = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError, httpx.TransportError)
+_BROKEN = (*load.BROKEN, httpx.TransportError)
 
 # Entries take long to be moved, so that many are under way when something ends. The import lasts as long as things
 # break, and is taken over at once.

@@ -10,7 +10,6 @@ import functools
 import itertools
 import os
 import signal
-import ssl
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -54,7 +53,6 @@ ORGANIZATION = "acme"
 # If nothing happens, a request is held for longer than a busy machine takes until all are held, and their answers come.
 HELD_S = 99
 REVERSED_AT_ONCE = 20
-_BROKEN = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError)
 
 
 class TwoServers(NamedTuple):
@@ -101,7 +99,7 @@ class Waiter:
     async def run(self, is_over: Callable[[], bool]) -> None:
         """Wait for one change after another until it is over."""
         while not is_over():
-            with contextlib.suppress(*_BROKEN):
+            with contextlib.suppress(*load.BROKEN):
                 async with load.connection(self._server) as line:
                     self._line, self.connections = line, self.connections + 1
                     await self._wait_repeatedly(line, is_over)

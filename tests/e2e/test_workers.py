@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import signal
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,14 @@ from stoplist.server.listening_sockets import open_sockets
 from tests.constants import HIGH_LIMIT, PATIENCE_S
 from tests.e2e import load
 from tests.e2e.conftest import SECRET_KEY, own_limits_url, postgresql_installation, run_first, scaled_installation
-from tests.e2e.server_process import Installation, RunningServer, metrics_page, reserved_address
+from tests.e2e.server_process import (
+    Installation,
+    RunningServer,
+    metrics_page,
+    processes,
+    reserved_address,
+    workers,
+)
 from tests.keys import Key
 from tests.server.serving import RawConnection, WireAnswer
 from tests.services.managed_program import reserve_port, wait_until
@@ -34,7 +40,6 @@ import pathlib, sys, time
 while "--multiprocessing-fork" in sys.orig_argv and not pathlib.Path({gate!r}).exists():
     time.sleep(0.005)
 """
-_BROKEN = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError)
 
 
 @pytest.fixture(scope="module")
@@ -46,16 +51,6 @@ def proxied(scaled: Installation, valkey: Valkey) -> Iterator[tuple[Installation
 
 
 # Observing a server
-
-
-def processes(server: RunningServer) -> list[psutil.Process]:
-    """Return every process of the server, the parent first."""
-    parent = psutil.Process(server.process.pid)
-    return [parent, *parent.children(recursive=True)]
-
-
-def workers(server: RunningServer) -> list[psutil.Process]:
-    return [process for process in processes(server)[1:] if "spawn_main" in " ".join(_command_line(process))]
 
 
 def worker_of(server: RunningServer, line: RawConnection) -> psutil.Process:
@@ -107,12 +102,6 @@ def assert_no_count_decreased(before: dict[str, float], after: dict[str, float])
     counters = {name for name in before if name.split(" ")[0].endswith(("_total", "_count", "_bucket", "_sum"))}
     assert counters
     assert {name: after.get(name) for name in counters if after.get(name, -1.0) < before[name]} == {}
-
-
-def _command_line(process: psutil.Process) -> list[str]:
-    with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-        return process.cmdline()
-    return []
 
 
 @contextlib.contextmanager
@@ -208,7 +197,7 @@ async def _load_until_killed(server: RunningServer, key: Key, victim: psutil.Pro
         while len(tokens) < 400:
             try:
                 answer = await load.send_once(line, request)
-            except _BROKEN:
+            except load.BROKEN:
                 broken += 1
                 async with load.connection(server) as next_line:
                     await ask_on(next_line)
