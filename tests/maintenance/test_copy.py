@@ -276,7 +276,7 @@ def test_a_copy_interrupted_repeatedly_finishes(move: Move) -> None:
     while not move.is_target_usable() or not runs:
         runs += 1
         try:
-            move.copy(report=interrupt_after(14 + runs))
+            move.copy(report=interrupt_after(14 + 4 * runs))
         except Interrupted:
             continue
     assert runs > 3

@@ -153,7 +153,7 @@ def test_a_copy_interrupted_repeatedly_finishes(move: Move) -> None:
     while True:
         runs += 1
         try:
-            move.copy(report=interrupt_after(14 + runs))
+            move.copy(report=interrupt_after(14 + 4 * runs))
         except Interrupted:
             assert_unusable(move)
         else:
