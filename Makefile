@@ -26,7 +26,7 @@ PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 PROCESSES := $(shell echo $$((3 * $(PROCESSORS) / 2)))
 QUICK = -n $(PROCESSES) -m 'not slow'
 INTERPRETER = -n $(PROCESSES) -m 'interpreter and not slow'
-SLOW = -n $(shell echo $$((2 * $(PROCESSORS)))) -m slow
+SLOW = -n $(shell echo $$((3 * $(PROCESSORS)))) -m slow
 # The tests that run on each kind of database. Those of the doctor have settings of their own.
 APART = $(addprefix tests/,unsubscribes records lists rights proof links organizations notices audit maintenance staff \
 	oauth web cli) --ignore=tests/maintenance/doctor
