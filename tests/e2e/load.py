@@ -15,7 +15,7 @@ from tests.keys import CLIENT_CREDENTIALS, Key
 from tests.server.serving import RawConnection, WireAnswer
 
 BROKEN = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError)
-"""What a connection raises whose server has ended."""
+"""Catch these where a server may have ended during a request."""
 
 
 async def connect(server: RunningServer) -> RawConnection:

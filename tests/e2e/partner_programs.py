@@ -52,7 +52,7 @@ class AnswerLog:
         self.longest_s = 0.0
         self.worker_ends_s: list[float] = []
         self.generation = 0
-        """How often workers have ended. A connection of an earlier one is opened anew before its next request."""
+        """Count how often workers have ended; an earlier connection is replaced before its next request."""
         self._are_workers_ending = False
 
     @contextlib.contextmanager

@@ -50,8 +50,8 @@ _INITDB_OPTIONS = (
 )
 
 _PASSWORD = secrets.token_hex(16)
-# What initdb made for this password, by its binaries, in the folder of the first cluster. A copy costs a tenth of it.
-_unused_data: dict[Path, Path] = {}
+# What initdb made, by binaries and password, in the folder of the first such cluster. A copy costs a tenth of it.
+_unused_data: dict[tuple[Path, str], Path] = {}
 
 
 class PostgresqlServer:
@@ -156,20 +156,15 @@ class Cluster(ManagedProgram, PostgresqlServer):
         self._write("password", self._password)  # as in _INITDB_OPTIONS
         if not _can_run(self.binaries, self._identity()):
             self.binaries = self._copy_of_wheel()
-        data, unused = self.folder / "data", self.folder / "unused"
-        if self._password != _PASSWORD:
-            self._initialize(data)
-        else:
-            if not _unused_data.get(self.binaries, unused).exists():
-                self._initialize(unused)
-                _unused_data[self.binaries] = unused
-            self._run("cp", "--archive", _unused_data[self.binaries], data)
+        source = _unused_data.get((self.binaries, self._password))
+        if source is None or not source.exists():
+            source = self.folder / "unused"
+            self._run(self.binaries / "initdb", f"--pgdata={source}", "--username=stoplist", *_INITDB_OPTIONS)
+            _unused_data[self.binaries, self._password] = source
+        self._run("cp", "--archive", source, self.folder / "data")
         settings = {"listen_addresses": "127.0.0.1", "max_connections": "200", **self._settings}
         with (self.folder / "data" / "postgresql.auto.conf").open("w") as file:
             file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
-
-    def _initialize(self, data: Path) -> None:
-        self._run(self.binaries / "initdb", f"--pgdata={data}", "--username=stoplist", *_INITDB_OPTIONS)
 
     def _run(self, *command: str | Path) -> None:
         """Run a program of the server's user. Raise Unavailable if it fails."""

@@ -105,6 +105,13 @@ FROM (
     LIMIT :most
 ) u
 
+-- fragment: records_of_each_address
+FROM json_each(:addresses) j CROSS JOIN unsubscribes u  -- only: sqlite
+FROM json_array_elements_text(:addresses) j CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
+WHERE u.feed_id = :feed_id AND u.address = j.value
+AND (u.address, u.group_no) >= (j.value, 0)  -- only: postgresql
+OFFSET 0) u  -- only: postgresql
+
 -- name: erased_records
 -- Primary key of unsubscribes, once per erased form: the records of these persons for every group.
 SELECT CAST(json_group_array(json_array(  -- only: sqlite
@@ -115,11 +122,7 @@ SELECT CAST(json_agg(json_build_array(  -- only: postgresql
         -- include: is_confirmed record=u
         , u.submission_id, u.seq)
 )) AS TEXT) AS records
-FROM json_each(:addresses) j CROSS JOIN unsubscribes u  -- only: sqlite
-WHERE u.feed_id = :feed_id AND u.address = j.value  -- only: sqlite
-FROM json_array_elements_text(:addresses) j CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
-WHERE u.feed_id = :feed_id AND u.address = j.value AND (u.address, u.group_no) >= (j.value, 0)  -- only: postgresql
-OFFSET 0) u  -- only: postgresql
+-- include: records_of_each_address
 
 -- name: erasures_of_digests
 -- erasures_of_person, once per digest; then unsubscribes_seq and unsubscribe_versions_seq, once per change: the address of the
@@ -348,11 +351,7 @@ UNION ALL
 -- include: digest_key_row
 UNION ALL
 SELECT u.id, u.group_no, u.address, u.status, u.reason, u.source, u.occurred_ms, u.recorded_ms, u.seq
-FROM json_each(:addresses) j CROSS JOIN unsubscribes u  -- only: sqlite
-FROM json_array_elements_text(:addresses) j CROSS JOIN LATERAL (SELECT u.* FROM unsubscribes u  -- only: postgresql
-WHERE u.feed_id = :feed_id AND u.address = j.value
-AND (u.address, u.group_no) >= (j.value, 0)  -- only: postgresql
-OFFSET 0) u  -- only: postgresql
+-- include: records_of_each_address
 
 -- name: feeds_without_digest_key
 -- Every feed; its row is short.
