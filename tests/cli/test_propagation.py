@@ -11,7 +11,7 @@ from tests.unsubscribes.partner import Organization, opt_out_deployment, out
 
 
 async def two_readers(url: str) -> Organization:
-    """Make a feed of two changes, the first an hour older than the clock, and a key that has taken the first."""
+    """Make a feed of two changes, the first an hour older than the limit, and a key that has taken the first."""
     async with opt_out_deployment(url) as deployment:
         organization = await deployment.new_organization()
         await organization.submit(out("a@x.org"), out("b@x.org"))

@@ -1,4 +1,4 @@
-"""One reader, as several processes note it, and how it stands against the clock.
+"""One reader, as several processes note it, and whether it is behind.
 
 Source: docs/interface.md section D14, Propagation.
 """
@@ -26,7 +26,7 @@ from stoplist.proof.follower import (
 )
 from tests.constants import HOUR_MS
 
-CLOCK_MS = 48 * HOUR_MS
+LIMIT_MS = 48 * HOUR_MS
 NOW_MS = 1_000 * HOUR_MS
 OLD, NEW = "a", "b"
 
@@ -113,43 +113,43 @@ def test_a_request_without_a_cursor_counts_until_the_highest() -> None:
 
 
 def reader(
-    position: int = 5, *, at_ms: int = NOW_MS - 2 * CLOCK_MS, generation: str = NEW, anew_ms: int | None = None
+    position: int = 5, *, at_ms: int = NOW_MS - 2 * LIMIT_MS, generation: str = NEW, anew_ms: int | None = None
 ) -> Follower:
     return presented(generation, position, at_ms=at_ms)._replace(anew_ms=anew_ms, anew_last_ms=anew_ms)
 
 
-ANEW = read_anew(NEW, at_ms=NOW_MS - CLOCK_MS)
+ANEW = read_anew(NEW, at_ms=NOW_MS - LIMIT_MS)
 
 
 @pytest.mark.parametrize(
     ("follower", "mark", "oldest_age_ms", "expected"),
     [
         (reader(9), None, None, "current"),
-        (reader(), None, CLOCK_MS, "late"),
-        (reader(), None, CLOCK_MS + 1, "behind"),
-        (reader(), STOPPED, CLOCK_MS + 1, "stopped"),
-        (reader(), MUST_FOLLOW, CLOCK_MS + 1, "behind"),
-        (NEVER, None, CLOCK_MS + 1, "never"),
-        (asked(at_ms=NOW_MS), None, CLOCK_MS + 1, "never"),
-        (NEVER, MUST_FOLLOW, CLOCK_MS, "never"),
-        (NEVER, MUST_FOLLOW, CLOCK_MS + 1, "behind"),
-        (NEVER, STOPPED, CLOCK_MS + 1, "stopped"),
-        (ANEW, None, CLOCK_MS + 1, "reads_anew"),
-        (read_anew(NEW, at_ms=NOW_MS - CLOCK_MS - 1), None, None, "behind"),
-        (ANEW, MUST_FOLLOW, CLOCK_MS + 1, "behind"),
-        (reader(9, anew_ms=NOW_MS - CLOCK_MS), None, None, "reads_anew"),
-        (reader(9, anew_ms=NOW_MS - CLOCK_MS - 1), None, None, "behind"),
-        (reader(anew_ms=NOW_MS), None, CLOCK_MS + 1, "behind"),
-        (reader(9, generation=OLD).in_generation(NEW), None, CLOCK_MS + 1, "behind"),
-        (merged(reader(9, generation=OLD), read_anew(NEW, at_ms=NOW_MS), generation=NEW), None, CLOCK_MS + 1, "behind"),
+        (reader(), None, LIMIT_MS, "late"),
+        (reader(), None, LIMIT_MS + 1, "behind"),
+        (reader(), STOPPED, LIMIT_MS + 1, "stopped"),
+        (reader(), MUST_FOLLOW, LIMIT_MS + 1, "behind"),
+        (NEVER, None, LIMIT_MS + 1, "never"),
+        (asked(at_ms=NOW_MS), None, LIMIT_MS + 1, "never"),
+        (NEVER, MUST_FOLLOW, LIMIT_MS, "never"),
+        (NEVER, MUST_FOLLOW, LIMIT_MS + 1, "behind"),
+        (NEVER, STOPPED, LIMIT_MS + 1, "stopped"),
+        (ANEW, None, LIMIT_MS + 1, "reads_anew"),
+        (read_anew(NEW, at_ms=NOW_MS - LIMIT_MS - 1), None, None, "behind"),
+        (ANEW, MUST_FOLLOW, LIMIT_MS + 1, "behind"),
+        (reader(9, anew_ms=NOW_MS - LIMIT_MS), None, None, "reads_anew"),
+        (reader(9, anew_ms=NOW_MS - LIMIT_MS - 1), None, None, "behind"),
+        (reader(anew_ms=NOW_MS), None, LIMIT_MS + 1, "behind"),
+        (reader(9, generation=OLD).in_generation(NEW), None, LIMIT_MS + 1, "behind"),
+        (merged(reader(9, generation=OLD), read_anew(NEW, at_ms=NOW_MS), generation=NEW), None, LIMIT_MS + 1, "behind"),
     ],
 )
 def test_a_reader_stands_as_its_position_and_its_mark_say(
     follower: Follower, mark: Mark | None, oldest_age_ms: int | None, expected: Standing
 ) -> None:
-    """The clock has run out a millisecond after its hours. After a restore, a key that had followed stands at 0."""
+    """A key is behind a millisecond after the limit. After a restore, a key that had followed stands at 0."""
     oldest_ms = None if oldest_age_ms is None else NOW_MS - oldest_age_ms
-    assert standing(follower, mark, head_seq=9, oldest_ms=oldest_ms, now_ms=NOW_MS, clock_ms=CLOCK_MS) == expected
+    assert standing(follower, mark, head_seq=9, oldest_ms=oldest_ms, now_ms=NOW_MS, limit_ms=LIMIT_MS) == expected
 
 
 def test_whoever_reads_the_whole_feed_has_read_for_its_groups() -> None:

@@ -28,11 +28,11 @@ _COLUMNS = (
 @data_dir_option
 @json_option
 def command(org_slug: str | None, data_dir: str | None, as_json: bool) -> None:
-    """Show how far each key has followed each feed, and which are behind the clock.
+    """Show how far each key has followed each feed, and which keys are behind.
 
-    A key is behind if it has not taken a change for longer than STOPLIST_PROPAGATION_HOURS (48); then the exit status
-    is 1. Only keys that have followed a feed, or were marked as such that must, can be behind. Servers write positions
-    once a minute.
+    A key is behind if it has lacked a change for longer than STOPLIST_PROPAGATION_HOURS (48); then the exit status is
+    1. Only keys that have followed a feed, or are marked as having to, can be behind. Servers write positions once a
+    minute.
     """
     hours = settings_of(data_dir).propagation_hours
 

@@ -1,4 +1,4 @@
-"""Tells the operator when a key falls behind the clock of propagation, and when it has caught up.
+"""Tells the operator when a key falls behind, and when it has caught up.
 
 Source: docs/interface.md sections D14 (Propagation) and D16.
 """

@@ -1,4 +1,4 @@
-"""The reader of a feed: everything noted of it, and how it stands against the clock. No I/O here.
+"""The reader of a feed: everything noted of it, and whether it is behind. No I/O here.
 
 Several processes note requests and write them at any later moment; `merged` gives the same in whatever order they come.
 Source: docs/interface.md section D14, Propagation. Reasons: docs/decisions/0028-propagation.md.
@@ -92,11 +92,11 @@ def covered_by(follower: Follower, whole: Follower) -> Follower:
 
 
 def standing(
-    follower: Follower, mark: Mark | None, *, head_seq: int, oldest_ms: int | None, now_ms: int, clock_ms: int
+    follower: Follower, mark: Mark | None, *, head_seq: int, oldest_ms: int | None, now_ms: int, limit_ms: int
 ) -> Standing:
     """Return how a reader stands. `oldest_ms`: when the oldest change after its position was recorded, if there is one.
 
-    A reader is behind if it has not taken a change for longer than `clock_ms`, or has reread for longer. One that
+    A reader is behind if it has lacked a change for longer than `limit_ms`, or has reread for longer. One that
     has never presented a cursor has only begun, unless it must follow: then it lacks every change from the first on.
     """
     if mark == STOPPED:
@@ -105,11 +105,11 @@ def standing(
     if not has_followed and mark is None:
         return "never"
     counts_changes = follower.current_ms is not None or mark == MUST_FOLLOW
-    if counts_changes and oldest_ms is not None and now_ms - oldest_ms > clock_ms:
+    if counts_changes and oldest_ms is not None and now_ms - oldest_ms > limit_ms:
         return "behind"
     anew_ms = follower.reads_anew_since_ms
     if anew_ms is not None:
-        return "behind" if now_ms - anew_ms > clock_ms else "reads_anew"
+        return "behind" if now_ms - anew_ms > limit_ms else "reads_anew"
     if not has_followed:
         return "never"
     return "current" if follower.position >= head_seq else "late"

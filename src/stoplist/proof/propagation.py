@@ -1,4 +1,4 @@
-"""Shows how far each key has followed each feed, against the clock, and since when it has a change.
+"""Shows how far each key has followed each feed, whether it is behind, and since when it has a change.
 
 What all processes have written is shown: it is up to a minute old.
 Source: docs/interface.md section D14, Propagation. Reasons: docs/decisions/0028-propagation.md.
@@ -78,8 +78,8 @@ async def propagation(
     """Return how each active key stands in each feed that the actor sees: who is behind first, then by organization.
 
     With `only_watched`, only those that can be behind, at a cost that does not depend on the number of other keys.
-    `hours` is the clock, STOPLIST_PROPAGATION_HOURS. Closed organizations are left out. Raise Missing for an
-    organization that the actor may not see.
+    `hours` is the propagation limit, STOPLIST_PROPAGATION_HOURS. Closed organizations are left out. Raise Missing for
+    an organization that the actor may not see.
     """
     database, now_ms = stores.database, stores.clock.now_ms()
     organizations = await _organizations(actor, database, org_slug)
@@ -90,7 +90,7 @@ async def propagation(
     oldest = await oldest_changes(database, readers)
     names = await group_names(database, {feed.organization.organization_id for feed in feeds.values()})
     known = _of_known_groups(readers, names)
-    found = [_judged(reader, oldest, names, now_ms=now_ms, clock_ms=hours * HOUR_MS) for reader in known]
+    found = [_judged(reader, oldest, names, now_ms=now_ms, limit_ms=hours * HOUR_MS) for reader in known]
     return sorted((one for one in found if one.is_watched or not only_watched), key=_order)
 
 
@@ -153,13 +153,13 @@ def _judged(
     names: Mapping[tuple[int, int], GroupName],
     *,
     now_ms: int,
-    clock_ms: int,
+    limit_ms: int,
 ) -> KeyPropagation:
     feed, follower = reader.feed, reader.follower
     oldest_ms = oldest.get((feed.feed_id, follower.position))
     group = names.get((feed.organization.organization_id, reader.group_no))
     stands = standing(
-        follower, reader.mark, head_seq=feed.head_seq, oldest_ms=oldest_ms, now_ms=now_ms, clock_ms=clock_ms
+        follower, reader.mark, head_seq=feed.head_seq, oldest_ms=oldest_ms, now_ms=now_ms, limit_ms=limit_ms
     )
     return KeyPropagation(
         client_id=reader.key.client_id,

@@ -39,7 +39,7 @@ _GRACE_MS = _HOUR_MS
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """The times for which history and audit are kept; 0 days are for ever.
 
-    `propagation_hours` is the clock of propagation.
+    `propagation_hours` is the propagation limit.
     """
 
     history_days: int = 0
@@ -49,7 +49,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     def history_until_ms(self, now_ms: int) -> int | None:
         """Return the time before which superseded versions are deleted, or None for never.
 
-        A version is kept for the clock of propagation at least: it may be the change that a key still lacks.
+        A version is kept for the propagation limit at least: it may be the change that a key still lacks.
         """
         if not self.history_days:
             return None

@@ -1,4 +1,4 @@
-"""The doctor names keys that are behind the clock of propagation (docs/interface.md section D14)."""
+"""The doctor names keys that are behind the propagation limit (docs/interface.md section D14)."""
 
 import asyncio
 from pathlib import Path

@@ -24,7 +24,7 @@ def follow(partner: PagesPartner, **query: str) -> str:
 
 
 def behind(pages: Pages, label: str) -> PagesPartner:
-    """Return a partner that lacks a change for longer than the clock."""
+    """Return a partner that has lacked a change for longer than the limit."""
     partner = new_organization(pages)
     partner = PagesPartner(pages, partner.slug, label=label)
     partner.submit("ann@example.com")

@@ -1,4 +1,4 @@
-"""Names the keys that have not taken a change for longer than the clock of propagation allows."""
+"""Names the keys that have lacked a change for longer than the propagation limit."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -71,7 +71,7 @@ async def show(request: PageRequest) -> HtmlPage:
 
 
 async def _behind(request: PageRequest, org_slug: str | None) -> list[KeyPropagation]:
-    """Return the keys that are behind the clock of propagation."""
+    """Return the keys that have lacked a change for longer than the propagation limit."""
     await flush_positions(request)
     hours = request.admin.propagation_hours
     found = await propagation(request.actor, request.admin.opt_outs, hours=hours, org_slug=org_slug, only_watched=True)

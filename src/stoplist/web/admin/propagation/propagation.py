@@ -1,4 +1,4 @@
-"""Propagation: how far each key has followed each feed, and which are behind the clock.
+"""Propagation: how far each key has followed each feed, and which keys are behind.
 
 Source: docs/interface.md section D14, Propagation.
 """
