@@ -101,8 +101,8 @@ async def join(database: SplitDatabase) -> None:
         )
     oldest = later_release(feeds.oldest_program, __version__)
     for one, part in ((database.feeds, FEEDS), (database.accounts, ACCOUNTS)):
-        take = partial(take_place, pair_id=pair_id, pair_part=part, oldest_program=oldest)
-        await one.under_schema_lock(take)
+        assign = partial(assign_part, pair_id=pair_id, pair_part=part, oldest_program=oldest)
+        await one.under_schema_lock(assign)
 
 
 async def require_pair(database: Database) -> None:
@@ -131,8 +131,8 @@ async def place_of(source: schema.RowSource) -> Place:
     return Place(row["pair_id"], row["pair_part"], row["oldest_program"])
 
 
-async def take_place(change: SchemaWriter, *, pair_id: str, pair_part: str, oldest_program: str) -> None:
-    """Make a database that part of a pair. It must be empty of what belongs to the other part."""
+async def assign_part(change: SchemaWriter, *, pair_id: str, pair_part: str, oldest_program: str) -> None:
+    """Make a database one part of a pair: ACCOUNTS or FEEDS. It must be empty of what belongs to the other part."""
     await change.script(_REFUSE_THE_OTHERS[pair_part])
     await change.run(_SET_PAIR, pair_id=pair_id, pair_part=pair_part, oldest_program=oldest_program)
 

@@ -14,7 +14,7 @@ from stoplist.db.query import load_queries
 from stoplist.organizations.store import find_organization, require_visible
 from stoplist.proof.propagation import since_when
 from stoplist.records.history import RecordDetails, Version, show_record
-from stoplist.records.search import MAX_FOUND, search
+from stoplist.records.search import search
 from stoplist.rights.reads import note_read
 from stoplist.slicing import yield_to_loop
 from stoplist.unsubscribes.channel import Channel, feed_id
@@ -125,7 +125,7 @@ async def show_person(
         address=address,
         at=None if at_ms is None else rfc3339.format_ms(at_ms),
         records=records,
-        is_cut=found.is_cut or len(wanted) > MAX_FOUND,
+        is_cut=found.is_cut,
         older_versions_deleted=True if True in is_deleted else None if None in is_deleted else False,
     )
 

@@ -137,15 +137,15 @@ async def erase_person(
     for number, organization in numbers.items():
         rejected_rows = await forget_rejects(stores.database, number, names_address)
         erasing = ErasureUnit(actor, stores, channel, organization, address)
-        erased = await erasing.run() if number in known else (0, None)
-        if erased[0] or rejected_rows or file_names[organization.slug]:
+        records, submission_id = await erasing.run() if number in known else (0, None)
+        if records or rejected_rows or file_names[organization.slug]:
             done.append(
                 ErasedFeed(
                     org_slug=organization.slug,
-                    records=erased[0],
+                    records=records,
                     rejected_rows=rejected_rows,
                     file_names=file_names[organization.slug],
-                    submission_id=erased[1],
+                    submission_id=submission_id,
                 )
             )
     return done

@@ -24,11 +24,6 @@ class FormPart(NamedTuple):
     file_name: str | None
 
 
-def is_multipart(content_type: bytes) -> bool:
-    """Return whether a `Content-Type` is a form with files, and says what separates its parts."""
-    return _BOUNDARY.match(content_type) is not None
-
-
 class MultipartReader:
     """Reads the parts of a form in order: after each `next_part`, its content may be read once."""
 

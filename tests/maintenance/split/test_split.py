@@ -199,7 +199,7 @@ def end_at(patch: pytest.MonkeyPatch, call: int, *, does_it: bool) -> None:
 
         return end
 
-    for name in ("keep_pair_id", "take_place"):
+    for name in ("keep_pair_id", "assign_part"):
         patch.setattr(pair, name, ending(getattr(pair, name)))
 
 

@@ -155,21 +155,21 @@ async def _take_feeds(
 
 async def _keep_accounts_alone(accounts: LongTransaction, own: Place) -> None:
     await accounts.execute(f"TRUNCATE {listed(FEED_TABLES)}")
-    await _take_place(accounts, own, ACCOUNTS)
+    await _assign_part(accounts, own, ACCOUNTS)
 
 
 async def _keep_feeds_alone(feeds: LongTransaction, own: Place) -> None:
     names = [table.name for table in await feeds.tables() if table.name not in FEED_TABLES]
     await feeds.execute(f"TRUNCATE {listed(names)}")
     await feeds.run(_FORGET_READING_KEY)
-    await _take_place(feeds, own, FEEDS)
+    await _assign_part(feeds, own, FEEDS)
 
 
-async def _take_place(change: LongTransaction, own: Place, part: str) -> None:
+async def _assign_part(change: LongTransaction, own: Place, part: str) -> None:
     if own.pair_id is None:
         raise RuntimeError("the accounts have no id of a pair")
     oldest = later_release(own.oldest_program, __version__)
-    await pair.take_place(change, pair_id=own.pair_id, pair_part=part, oldest_program=oldest)
+    await pair.assign_part(change, pair_id=own.pair_id, pair_part=part, oldest_program=oldest)
 
 
 async def _skip_used_numbers(accounts_url: str) -> None:
