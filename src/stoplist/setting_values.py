@@ -1,4 +1,7 @@
-"""Parsers of setting values: each returns the value of a text, or raises ValueError that says what would be right."""
+"""Parsers of setting values: each returns the value of a text, or raises ValueError.
+
+The table of settings says what is valid. A HintError adds what is wrong with this particular value.
+"""
 
 import base64
 import re
@@ -52,6 +55,7 @@ class HintError(ValueError):
 
 
 def parse_number(low: int, high: int, text: str) -> int:
+    """Return a whole number from `low` to `high`, written in ASCII digits alone."""
     # int() alone would also accept signs, spaces, underscores and the digits of other alphabets.
     if not _DIGITS.fullmatch(text) or not low <= int(text) <= high:
         raise ValueError
@@ -59,6 +63,7 @@ def parse_number(low: int, high: int, text: str) -> int:
 
 
 def parse_path(text: str) -> Path:
+    """Return a path, which need not exist."""
     if not text:
         raise ValueError
     return Path(text)
@@ -94,6 +99,7 @@ def parse_base_url(text: str) -> str:
 
 
 def parse_listen(text: str) -> tuple[str, int]:
+    """Return host and port of `host:port`."""
     host, port = parse_authority(text)
     if port is None:
         raise ValueError
@@ -101,6 +107,7 @@ def parse_listen(text: str) -> tuple[str, int]:
 
 
 def parse_database_url(text: str) -> str:
+    """Return the URL of a SQLite file or of a PostgreSQL database, as it was given."""
     if text.startswith(SQLITE_SCHEME):
         return parse_sqlite_url(text)
     if text.startswith("postgres://"):
@@ -114,12 +121,14 @@ def parse_database_url(text: str) -> str:
 
 
 def parse_feeds_url(text: str) -> str:
+    """Return the URL of a PostgreSQL database, as it was given."""
     if text.startswith(SQLITE_SCHEME):
         raise HintError("a SQLite file holds accounts and feeds together")
     return parse_database_url(text)
 
 
 def parse_sqlite_url(text: str) -> str:
+    """Return the URL of a SQLite file, as it was given."""
     path = text.removeprefix(SQLITE_SCHEME)
     if not path or path.endswith("/") or "?" in path or "#" in path:
         raise HintError("PATH is the path of a file, without ? and #; an absolute path makes four slashes")
@@ -129,16 +138,19 @@ def parse_sqlite_url(text: str) -> str:
 
 
 def parse_limits_url(text: str) -> str:
+    """Return `memory:`, or the URL of a limit store, as it was given."""
     if text != "memory:" and not _SHARED_LIMITS_URL.fullmatch(text):
         raise ValueError
     return text
 
 
 def parse_networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    """Return the networks of a list with commas between."""
     return tuple(parse_network(item.strip()) for item in text.split(","))
 
 
 def parse_network(text: str) -> IPv4Network | IPv6Network:
+    """Return the network of `10.0.0.0/8`, or of a single address."""
     # The standard library would also accept netmasks, which look like addresses.
     if not _CIDR.fullmatch(text):
         raise ValueError
@@ -151,6 +163,7 @@ def parse_network(text: str) -> IPv4Network | IPv6Network:
 
 
 def parse_secret_keys(text: str) -> tuple[str, ...]:
+    """Return the keys of a list with commas between."""
     keys = tuple(key.strip() for key in text.split(","))
     if min(map(len, keys)) < SECRET_KEY_MIN_CHARS:
         raise ValueError

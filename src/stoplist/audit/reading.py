@@ -225,7 +225,7 @@ def _parameters(query: Query, search: _Search, index_scan: _IndexScan, *, floor:
 
 
 async def _upper_bound(database: Database, audit_id: int | None, before: _Position) -> _Position:
-    """Return the earlier of two bounds: that entry's position, or `before` if `audit_id` is None.
+    """Return the earlier of `before` and the position of this entry; `before` if `audit_id` is None.
 
     Missing if there is no such entry.
     """

@@ -96,6 +96,7 @@ def make_private_file(path: Path) -> None:
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another one of that name: its device and inode. None if there is none."""
     try:
         status = os.stat(path)
     except OSError:
@@ -104,11 +105,13 @@ def file_identity(path: Path) -> tuple[int, int] | None:
 
 
 def primary_code(error: sqlite3.Error) -> int:
+    """Return SQLite's primary result code; 1 (SQLITE_ERROR) if the error has none."""
     return getattr(error, "sqlite_errorcode", 1) & 0xFF
 
 
 @contextlib.contextmanager
 def translated_errors(*, is_statement: bool = True) -> Iterator[None]:
+    """Raise errors of SQLite within this context as `translate_error` returns them."""
     try:
         yield
     except sqlite3.Error as error:

@@ -132,18 +132,21 @@ class SqliteSchemaChange(SqliteTransaction):
 
 
 def first_row(connection: sqlite3.Connection, query: Query, values: dict[str, Any]) -> Row | None:
+    """Execute a statement, and return its first row or None."""
     # fetchall, not fetchone: a statement that is not read to the end keeps its snapshot.
     rows = connection.execute(query.sqlite_by_position, [values[name] for name in query.parameters]).fetchall()
     return rows[0] if rows else None
 
 
 def affected_rows(connection: sqlite3.Connection, query: Query, values: dict[str, Any]) -> int:
+    """Execute a statement, and return the number of rows affected."""
     cursor = connection.execute(query.sqlite_by_position, [values[name] for name in query.parameters])
     cursor.fetchall()  # with RETURNING the rows are counted as they are read
     return cursor.rowcount
 
 
 def in_savepoint(connection: sqlite3.Connection, unit: Unit[T]) -> T:
+    """Run a unit within the open transaction; an exception undoes the unit alone."""
     connection.execute("SAVEPOINT unit")
     try:
         result = drive(unit(SqliteTransaction(connection)))
@@ -169,6 +172,7 @@ def drive(work: Awaitable[T]) -> T:
 
 
 def take_all(queue: "deque[SqliteJob]") -> "list[SqliteJob]":
+    """Empty the queue, and return its jobs in their order."""
     jobs = list(queue)
     queue.clear()
     return jobs

@@ -33,6 +33,7 @@ async def lock_open(
 
 
 async def set_key_organizations(transaction: Transaction, client_id: str, organizations: Iterable[str]) -> None:
+    """Let the key cover exactly these organizations."""
     await transaction.run(_REMOVE_ORGANIZATIONS, client_id=client_id)
     for slug in sorted(set(organizations)):
         await transaction.run(_ADD_ORGANIZATION, client_id=client_id, slug=slug)
@@ -62,6 +63,7 @@ async def record_key_change(
 
 
 def rights_of(credential: Credential) -> dict[str, Any]:
+    """Return the rights of a key as the audit records them."""
     return {
         "label": credential.label,
         "covers": credential.organizations,
@@ -79,9 +81,11 @@ def chosen_or_new_id(client_id: str | None) -> str:
 
 
 def require_new(created: Any) -> None:
+    """Raise AlreadyMade if the INSERT of a key returned no row, because a key has its chosen id already."""
     if created is None:
         raise AlreadyMade("This form was already sent: the key was created, and its secret was shown once.")
 
 
 def stored_secret(secret: str) -> dict[str, bytes | str]:
+    """Return the columns that are stored of a secret: its hash and its prefix."""
     return {"secret_hash": ids.hash_secret(secret), "secret_prefix": ids.secret_prefix(secret)}

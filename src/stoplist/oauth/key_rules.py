@@ -26,6 +26,7 @@ _REPLACEMENT = re.compile(r"^(?P<name>.*?) \(replacement(?: (?P<number>[1-9][0-9
 
 
 def other_ceilings(credential: Credential) -> dict[str, Any]:
+    """Return both ceilings if either is not the ordinary one, for the audit; otherwise nothing."""
     ceilings = {"token_per_minute": credential.token_per_minute, "api_per_minute": credential.api_per_minute}
     return {} if ceilings == _ORDINARY else ceilings
 
@@ -59,6 +60,7 @@ def replacement_label(label: str) -> str:
 
 
 def resolve_default(organizations: Sequence[str], default: str | None) -> str:
+    """Return the default organization of a key: the named or the only one. Refused if it is unclear or not covered."""
     if not organizations:
         raise Refused("A key needs at least one organization.", field="organizations")
     if default is None and len(set(organizations)) > 1:
@@ -74,11 +76,16 @@ def resolve_default(organizations: Sequence[str], default: str | None) -> str:
 
 
 def check_permissions(permissions: frozenset[str]) -> None:
+    """Raise Refused unless these are one or more of PERMISSIONS."""
     if not permissions or not permissions <= set(PERMISSIONS):
         raise Refused(f"The permissions of a key are one or more of: {', '.join(PERMISSIONS)}.", field="permissions")
 
 
 def check_ceilings(actor: Actor, token_per_minute: int | str | None, api_per_minute: int | str | None) -> None:
+    """Raise Forbidden if anybody but an administrator sets a ceiling, and Refused for a value that is none.
+
+    A ceiling is a number of requests in 60 s or DEFAULT_CEILING; None leaves it as it is.
+    """
     for field, ceiling in (("token_per_minute", token_per_minute), ("api_per_minute", api_per_minute)):
         if ceiling is not None and not actor.is_administrator:
             raise Forbidden("Only an administrator can set other ceilings: ask one.", field=field)
@@ -91,6 +98,7 @@ def check_ceilings(actor: Actor, token_per_minute: int | str | None, api_per_min
 
 
 def changed_ceiling(ceiling: int | str | None, stored: int | None) -> int | None:
+    """Return the ceiling to store, given a valid one as for `check_ceilings`."""
     if ceiling is None:
         return stored
     return None if ceiling == DEFAULT_CEILING else int(ceiling)

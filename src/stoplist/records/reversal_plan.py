@@ -135,7 +135,7 @@ class ReversalPlan(msgspec.Struct, frozen=True):
     returned: frozenset[str] = frozenset()
 
     def day_counts(self) -> dict[int, tuple[object, ...]]:
-        """Return by status and reason how many records take it, and by how much the number that show it grows."""
+        """Return rows for `count_changes`: status, reason, number of changes, growth of the records showing it."""
         taken_counts = Counter(record.former_kind for record in self.records)
         left_counts = Counter(record.current_kind for record in self.records)
         return {

@@ -13,11 +13,11 @@ NEW, HEAD, BODY, RECEIVED, IDLE, LINGERING, SHAKING_HANDS = range(7)
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """The bounds of a connection, in bytes and seconds; their number, and the memory of incomplete requests."""
+    """The bounds of a connection in bytes and seconds, of the number of connections, and of incomplete requests."""
 
     connections: int = 10_000
     connections_per_source: int = 1_000
-    # Twice: for heads, and for bodies.
+    # Of all incomplete heads together, and again of all incomplete bodies.
     incomplete_bytes: int = 32 * 1024 * 1024
 
     head_bytes: int = 64 * 1024

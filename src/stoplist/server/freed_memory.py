@@ -26,7 +26,7 @@ class FreedMemory:
 
 
 def _trim() -> None:
-    """Do it, where the C library can (glibc)."""
+    """Let glibc return freed memory; do nothing with another C library."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -145,7 +145,7 @@ class _Server:
             self._sweep.run()
 
     async def give_notice(self, notice_s: float, force: asyncio.Event) -> None:
-        """Accept connections for `notice_s` more or until `force`, and close every connection after its next answer."""
+        """Accept connections for another `notice_s` seconds, or until `force`; close each after its next answer."""
         self._state.is_leaving = True
         for connection in tuple(self._state.connections):
             cast("WireProtocol", connection).leave()

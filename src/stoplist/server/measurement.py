@@ -1,4 +1,4 @@
-"""Measures for the metrics what no request shows: whether the database answers, outboxes, certificate and last backup.
+"""Measures what no request shows, for the metrics: whether the database answers, outboxes, certificate, last backup.
 
 Source: docs/interface.md section D10.
 """
@@ -15,7 +15,7 @@ from stoplist.web.metric_collectors import Measured
 
 
 async def measure(settings: Settings, database: Database, measured: Measured, *, now_ms: int) -> None:
-    """Measure the installation anew."""
+    """Update `measured`. An unavailable database is not an error here, but one of the measurements."""
     from stoplist.server.certificate_end import certificate_end_s  # noqa: PLC0415 - takes 55 ms, after the start
 
     certificate = certificate_of(settings)

@@ -1,4 +1,4 @@
-"""One request and its answer: uvicorn's cycle with answers in few records and failures in the usual envelope."""
+"""One request and its answer: uvicorn's cycle, with few TLS records per answer and failures in the usual envelope."""
 
 import asyncio
 import logging

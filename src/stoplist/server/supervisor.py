@@ -148,7 +148,7 @@ class _Supervisor:
             raise SettingsError(self._failure)
 
     async def metrics_page(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, as an ASGI application, with the metrics of all workers; of a stuck worker with its last ones."""
+        """Answer, as an ASGI application, with the metrics of all workers: for a stuck worker, its last ones."""
         workers = self._serving()
         for worker in workers:
             worker.metrics_received.clear()

@@ -97,7 +97,7 @@ def was_just_clicked(record: CurrentRecord, *, now_ms: int, sender_mark: str) ->
 class BatchDecision:
     """Decides the acts of a batch one after the other against `records` (by address of the acts), which it updates.
 
-    `erased` has the erased form of each address with an erased record in the feed: opt-outs of these are written so.
+    `erased` has the erased form of each address with an erased record in the feed: opt-outs are stored under that form.
 
     `sender` identifies who sends the acts (`sender_key`); `max_acts` is the greatest possible number of acts. `changes`
     are in the order of their numbers; `counts` are by result. With `is_import` there are no `results`, and the sender,
@@ -176,7 +176,7 @@ class BatchDecision:
         return address in self._erased
 
     def day_counts(self) -> dict[int, tuple[object, ...]]:
-        """Return by status and reason the number of changes, and by how many more records show it now."""
+        """Return rows for `count_changes`: status, reason, number of changes, growth of the records showing it."""
         counts: dict[tuple[str, str], list[int]] = {}
         for at, change in enumerate(self.changes):
             kind_counts = counts.setdefault((change.status, change.reason), [0, 0])

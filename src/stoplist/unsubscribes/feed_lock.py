@@ -44,10 +44,10 @@ async def lock_feed(
     state: FeedState,
     clock: Clock | None,
 ) -> LockedFeed:
-    """Lock the feed for a change. If nobody wrote since it was seen, take `changes` numbers, and the feed has `state`.
+    """Lock the feed for a change. If nobody wrote since it was seen, take `changes` numbers and store `state`.
 
-    Otherwise take `most` numbers; the caller sets the state with `set_state`, if it changes anything. Without a clock
-    the time of the feed stays: for what changes no record.
+    Otherwise take `most` numbers; the caller then stores the state with `set_state` if anything changes. Pass no clock
+    for a change of no record: the time of the feed stays.
     """
     row = await transaction.one(
         _LOCK_FEED,

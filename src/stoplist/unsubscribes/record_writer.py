@@ -92,7 +92,7 @@ def _ranges_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
 async def count_changes(
     transaction: Transaction, feed_id: int, day_counts: Mapping[int, tuple[object, ...]], *, recorded_ms: int
 ) -> None:
-    """Add changes to the counts of their day: status, reason, number of changes, and growth of those that show it."""
+    """Add rows to the counts of a day: status, reason, number of changes, and growth of the records that show them."""
     day = recorded_ms // DAY_MS
     await transaction.run(_COUNT_CHANGES, feed_id=feed_id, day=day, counts=json_text(day_counts))
 

@@ -130,7 +130,7 @@ async def _read_items(
     items: Sequence[Item | BadItem],
     channel: Channel,
     now_ms: int,
-    reader: "RecordReader",
+    reader: RecordReader,
     work: Work,
     *,
     is_lenient: bool,

@@ -131,9 +131,9 @@ class _Routes:
 
 
 def _links_host_check(parts: Parts) -> Callable[[bytes], bool] | None:
-    """Return what recognizes the `Host` of links, where there is nothing else; None if links have no host of their own.
+    """Return a test for the `Host` of links, at which nothing else is served; None if links have no host of their own.
 
-    Only host names are compared where those of the two addresses differ, because a proxy may leave out or add a port.
+    If the host names of the two addresses differ, ports are ignored, because a proxy may leave one out or add one.
     """
     links, base = (
         _host_and_port(url.removeprefix("https://").encode()) for url in (parts.links_base_url, parts.base_url)

@@ -80,9 +80,9 @@ async def read_body(
 
 
 async def read_beginning(receive: Receive, *, max_bytes: int) -> tuple[bytes, bool]:
-    """Return the body, and True; or what arrived of one that is larger than `max_bytes` or late, and False.
+    """Return the whole body and True, or the beginning of a late or too large body and False.
 
-    At least `max_bytes` of a larger one. ClientGone if the client disconnects.
+    The beginning of a too large body is at least `max_bytes` long. ClientGone if the client disconnects.
     """
     parts: list[bytes] = []
     size, more_body = 0, True
@@ -110,7 +110,7 @@ class StreamedBody:
 
     @property
     def announced_bytes(self) -> int:
-        """Return `Content-Length`, 0 if there is none."""
+        """Return `Content-Length`, 0 if there is none, or a huge number if the value cannot be read."""
         return _announced_bytes(self._headers)
 
     async def chunks(self) -> AsyncIterator[bytes]:

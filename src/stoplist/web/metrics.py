@@ -27,7 +27,7 @@ from stoplist.web.metrics_page import send_page
 from stoplist.web.request_context import Receive, RequestContext, Scope, Send
 
 COMMON_PREFIXES = tuple(f"stoplist_{noun}_" for noun in ("propagation", "certificate", "backup", "outbox"))
-"""Every process measures these for all; their maximum counts."""
+"""The beginnings of the names of metrics that each process measures for the whole deployment: the greatest counts."""
 
 REQUEST, CHORE, IMPORT = "request", "chore", "import"
 """The kinds of work in which an error of the program may end something."""

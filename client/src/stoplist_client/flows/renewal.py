@@ -54,7 +54,7 @@ class HeldToken(Redacted, msgspec.Struct, frozen=True):
     is_fresh: bool
 
     def __repr__(self) -> str:
-        return f"Held(is_fresh={self.is_fresh})"
+        return f"HeldToken(is_fresh={self.is_fresh})"
 
 
 class Renewal:
@@ -85,8 +85,7 @@ class Renewal:
         self._secret_hash, self._is_secret_known = _hash(self._client_secret), False
         # Some keys refresh with their secret alone. The first refusal tells.
         self._refresh_needs_secret = False
-        # The longest time that the lock is held: a refresh, then each attempt with the secret, and the
-        # longest wait after each.
+        # The longest time the lock is held: a refresh and each attempt with the secret, each with its longest wait.
         longest_s = (1 + attempts) * (total_s + MAX_WAIT_S)
         self._longest_lock_wait_s = max(MIN_LOCK_WAIT_S, longest_s)
 

@@ -30,7 +30,7 @@ class FilteredList(NamedTuple, Generic[Page]):
 async def read_list(
     request: PageRequest, path: str, filters: Sequence[str], read: Callable[[PageRequest], Awaitable[Page]]
 ) -> FilteredList[Page]:
-    """Return the page of the list that `read` finds; a filter that it refuses is told in the form.
+    """Return the page of the list that `read` finds; the form says why a filter was refused.
 
     `context` has what every template of such a list shows.
     """

@@ -152,9 +152,10 @@ class ChannelEndpoint:
         is_ahead: bool | None,
         holds: bool = False,
     ) -> FollowedPage | None:
-        """Answer with the page after the cursor; if it `holds`, only if anything has changed, else return the page.
+        """Answer with the page after the cursor. With `holds`, return the page instead if nothing has changed.
 
-        The position of the cursor is noted unless the request `is_ahead` of what the client has stored. None: again.
+        The position of the cursor is noted, unless the request `is_ahead` of what the client has stored. If `is_ahead`
+        is None, nothing is noted, because this request was noted before.
         """
         with self._quota.reserving(bearer.client_id) as reserve:
             reserve(query.limit * _RECORD_BYTES)

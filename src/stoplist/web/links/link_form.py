@@ -1,7 +1,7 @@
 """Reads the body that is posted to a link: a choice on the page, Undo, or a one-click opt-out.
 
-A body that cannot be read is a one-click opt-out, because a click must never be lost. A body with the Undo field never
-is one. Source: RFC 8058; docs/interface.md section D15.
+A body that cannot be read is a one-click opt-out, because a click must never be lost. A body with the Undo field is
+never one. Source: RFC 8058; docs/interface.md section D15.
 """
 
 import re
