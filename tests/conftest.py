@@ -30,6 +30,7 @@ from tests.services import promtool as alert_rules
 from tests.services import valkey as limit_stores
 from tests.services.clean_database import CleanDatabase
 from tests.services.managed_program import Unavailable, find_program
+from tests.time_limits import LONG_DATABASE, set_constants
 from tests.unsubscribes.partner import OptOutDeployment
 
 Lend = Callable[..., AbstractContextManager[str]]
@@ -127,6 +128,14 @@ def needed(config: pytest.Config, where: str, *, is_optional: bool = False) -> I
         yield
     except Unavailable as error:
         leave_out(config, where, str(error), is_optional=is_optional)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _patient_databases() -> Iterator[None]:
+    """Lengthen the time limits of databases in this process; a test of a limit sets it."""
+    with pytest.MonkeyPatch.context() as patch:
+        set_constants(patch, LONG_DATABASE)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -19,13 +19,10 @@ from contextlib import AbstractAsyncContextManager
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-import pytest
-
 from stoplist.db import Row, Transaction, Unit
 from stoplist.db.postgresql import Postgresql
 from stoplist.db.query import Query
 from tests.builders import sql
-from tests.time_limits import LONG_DATABASE, set_constants
 
 T = TypeVar("T")
 Work = Callable[[Postgresql], Awaitable[Any]]
@@ -217,7 +214,6 @@ async def open_scheduler(
     paused, or waits for another, meets no time limit.
     """
     async with contextlib.AsyncExitStack() as stack:
-        set_constants(stack.enter_context(pytest.MonkeyPatch.context()), LONG_DATABASE)
 
         async def connect(opener: type[Postgresql]) -> Postgresql:
             database = await opener.open(database_url, pool_size=1, prepared=True)

@@ -1,7 +1,7 @@
 """Time limits of the product, so long that only a broken program meets them.
 
-A busy machine is not a failing store: a test lengthens the limits that it is not about, in its own process or in those
-of a server.
+A busy machine is not a failing store: the limits of databases are long in the process of the tests (tests/conftest.py),
+and a test lengthens others that it is not about, there or in the processes of a server.
 """
 
 from textwrap import indent

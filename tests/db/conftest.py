@@ -12,7 +12,7 @@ from tests.db import hosts
 from tests.db.failing_databases import MAX_WAITING
 from tests.empty_databases import *  # noqa: F403 - fixtures
 from tests.services import postgresql as services
-from tests.time_limits import LONG_DATABASE, Constants, set_constants
+from tests.time_limits import Constants, set_constants
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +35,13 @@ _SHORT: Constants = {
 
 
 @pytest.fixture
-def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make all timeouts much longer than in the product, because a busy machine is not a failing database."""
-    set_constants(monkeypatch, LONG_DATABASE)
+def quick_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a feed that failed be tried again after 20 ms."""
     monkeypatch.setattr(feed_breaker, "PROBE_INTERVAL_S", 0.02)
 
 
 @pytest.fixture
-def short_timeouts(long_timeouts: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+def short_timeouts(quick_probes: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
     """Return a context in which timeouts are a tenth of the product's; in the whole test fewer units may wait.
 
     The timeout of a statement is fixed when a database is opened: it must also suit the statements outside the context.

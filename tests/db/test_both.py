@@ -14,7 +14,7 @@ CHANGE = sql("UPDATE things SET content = :content WHERE number >= :number")
 FIND = sql("SELECT number, content FROM things WHERE number = :number")
 ALL = sql("SELECT number, content FROM things ORDER BY number")
 
-pytestmark = [pytest.mark.interpreter, pytest.mark.usefixtures("long_timeouts")]
+pytestmark = pytest.mark.interpreter
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "pooled"])

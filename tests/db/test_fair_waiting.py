@@ -16,8 +16,6 @@ from tests.db.unit_fixture import ADD, HEAVY, ONE, QUEUE_KEY, create_units, let_
 
 DRIVERS = {"sqlite": sqlite, "postgresql": feed_queues}
 
-pytestmark = pytest.mark.usefixtures("long_timeouts")
-
 
 @on_each_database
 async def test_a_small_unit_goes_ahead_of_waiting_heavy_ones(database: Database) -> None:

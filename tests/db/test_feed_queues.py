@@ -28,7 +28,6 @@ TRANSACTION = sql("SELECT CAST(CAST(pg_current_xact_id() AS text) AS bigint) AS 
 FAIL = "DO $$ BEGIN RAISE EXCEPTION 'again' USING ERRCODE = '{}'; END $$"
 MANY = 51
 
-pytestmark = pytest.mark.usefixtures("long_timeouts")
 
 Work = Callable[[Transaction], Awaitable[Any]]
 

@@ -14,7 +14,7 @@ import pytest
 from tests.builders import execute
 from tests.unsubscribes.partner import Organization, Sent, back, opt_out_deployment, out, records
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("long_timeouts")]
+pytestmark = pytest.mark.slow
 
 BATCHES, BATCH = 8, 10_000
 # In every fourth batch: people who opt out again, and people who opt in again.

@@ -19,7 +19,7 @@ from tests.db.failing_databases import PID, wait_until_answered
 from tests.db.unit_fixture import HEAVY, OtherProcess, another_process, let_units_queue
 from tests.services.proxy import Proxy
 
-pytestmark = pytest.mark.usefixtures("long_timeouts")
+pytestmark = pytest.mark.usefixtures("quick_probes")
 
 POOL = 16  # 8 for reads and tokens, 4 of these for feeds, 2 for one feed
 ALL_FEEDS, ONE_FEED = 4, 2

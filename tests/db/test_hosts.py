@@ -19,8 +19,6 @@ from tests.services import pgbouncer as poolers
 from tests.services import postgresql as services
 from tests.services.proxy import Proxy
 
-pytestmark = pytest.mark.usefixtures("long_timeouts")
-
 
 @pytest.mark.slow
 def test_a_standby_is_never_read_from(

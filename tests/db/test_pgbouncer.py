@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from stoplist.db import Database, Transaction, pools, postgresql
+from stoplist.db import Database, Transaction, pools, postgresql, postgresql_transactions
 from stoplist.db.opening import open_database
 from stoplist.errors import SettingsError, StoreUnavailable
 from tests.builders import Pooled, direct, execute, make_key, make_organization, migrated, opened, pooled, sql, value
@@ -79,7 +79,6 @@ def test_a_missing_prepared_statement_is_a_store_failure(postgresql_url: str) ->
 # Many clients, few server connections
 
 
-@pytest.mark.usefixtures("long_timeouts")
 def test_many_clients_share_few_connections_and_lose_nothing(pooled_url: Pooled) -> None:
     """Four processes of 20 connections each on five: units of all kinds, some of which fail, and reads in between."""
 
@@ -134,7 +133,6 @@ def test_many_clients_share_few_connections_and_lose_nothing(pooled_url: Pooled)
 # A client leaves nothing to the next one
 
 
-@pytest.mark.usefixtures("long_timeouts")
 def test_a_client_leaves_nothing_to_the_next_one(single_server_url: Pooled, clock: FakeClock) -> None:
     """No setting, no statement, no lock: after migrating, tokens, submissions, reads, failures, and a deadlock."""
 
@@ -164,8 +162,10 @@ def test_a_client_leaves_nothing_to_the_next_one(single_server_url: Pooled, cloc
     asyncio.run(body())
 
 
-def test_timeouts_end_with_their_transaction(single_server_url: Pooled) -> None:
+def test_timeouts_end_with_their_transaction(single_server_url: Pooled, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next client finds the server's own settings."""
+    for name, seconds in (("LOCK_TIMEOUT_S", 5.0), ("SERVER_STATEMENT_TIMEOUT_S", 9.0), ("IDLE_TIMEOUT_S", 10.0)):
+        monkeypatch.setattr(postgresql_transactions, name, seconds)
 
     async def timeouts(transaction: Transaction) -> list[str]:
         names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
@@ -186,7 +186,6 @@ def test_timeouts_end_with_their_transaction(single_server_url: Pooled) -> None:
     asyncio.run(body())
 
 
-@pytest.mark.usefixtures("long_timeouts")
 @pytest.mark.parametrize("steps", [2, 4, 8, 16, "described"])
 def test_a_cancelled_caller_releases_the_server_connection(
     single_server_url: Pooled, steps: int | str, monkeypatch: pytest.MonkeyPatch
@@ -220,7 +219,6 @@ def test_a_cancelled_caller_releases_the_server_connection(
     asyncio.run(body())
 
 
-@pytest.mark.usefixtures("long_timeouts")
 def test_cancelling_ends_only_the_own_statement(pooled_url: Pooled, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cancel request goes through the pooler to the server that runs the statement."""
     # Also the timeout of its next statement: it must suit a slow machine.

@@ -30,7 +30,7 @@ NOBODY_ELSE_IS_CONNECTED = """
     )"""
 TERMINATE = sql("SELECT pg_terminate_backend(pg_backend_pid())")
 
-pytestmark = [pytest.mark.interpreter, pytest.mark.usefixtures("long_timeouts")]
+pytestmark = pytest.mark.interpreter
 
 
 @pytest.fixture(params=["direct", "pooled"])

@@ -35,8 +35,6 @@ from tests.services import postgresql as services
 from tests.services.managed_program import wait_until
 from tests.services.proxy import Proxy
 
-pytestmark = pytest.mark.usefixtures("long_timeouts")
-
 ShortTimeouts = Callable[[], AbstractContextManager[None]]
 CALLERS = 3_000
 

@@ -13,8 +13,6 @@ from tests.constants import PATIENCE_S
 from tests.db.failing_databases import PID, POOL, add_unit
 from tests.db.unit_fixture import ADD, ALL, HEAVY, MAKE, QUEUE_KEY, let_units_queue, numbers
 
-pytestmark = pytest.mark.usefixtures("long_timeouts")
-
 
 def test_connections_are_lent_in_order_of_arrival(postgresql_url: str) -> None:
     """However often others return."""

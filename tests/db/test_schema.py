@@ -109,7 +109,6 @@ def test_migrating_again_changes_nothing(database_url: str) -> None:
     asyncio.run(body())
 
 
-@pytest.mark.usefixtures("long_timeouts")
 def test_concurrent_migrations_take_turns(database_url: str) -> None:
     """One creates the schema, the others find it; nobody sees half of it."""
 

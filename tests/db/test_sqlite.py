@@ -287,7 +287,6 @@ async def test_a_full_queue_refuses_at_once(database: Database, monkeypatch: pyt
 # Store failures
 
 
-@pytest.mark.usefixtures("long_timeouts")
 @on_sqlite
 async def test_another_writing_process_blocks_no_reader_and_no_timer(database: Database) -> None:
     """The write waits without blocking the loop, and succeeds once the lock is released."""

@@ -17,7 +17,6 @@ from stoplist.unsubscribes.model import Record, Submission
 from tests.builders import ADMINISTRATOR, STRANGER, audit_rows, value
 from tests.constants import DAY_MS, DAY_S
 from tests.deployment import in_loop
-from tests.time_limits import LONG_DATABASE, set_constants
 from tests.unsubscribes.agreement import disagreements
 from tests.unsubscribes.partner import (
     OptOutDeployment,
@@ -544,11 +543,9 @@ async def test_a_reversal_takes_twelve_statements_at_any_size(deployment: OptOut
 
 @in_loop
 async def test_the_largest_submission_is_reversed_while_others_submit(
-    deployment: OptOutDeployment, monkeypatch: pytest.MonkeyPatch
+    deployment: OptOutDeployment,
 ) -> None:
     """10 000 records; a follower misses nothing, and nobody gets an error."""
-    # It takes a tenth of the 5 s that others wait, but can take all of it on a busy machine, and a statement its 10 s.
-    set_constants(monkeypatch, LONG_DATABASE)
     organization = await deployment.new_organization()
     everybody = [f"p{n}@x.org" for n in range(10_000)]
     await organization.submit(*(back(person, deployment.ago(90)) for person in everybody[:5_000]))

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from stoplist_addresses.link_tokens import LinkContent, LinkKey
@@ -16,9 +15,7 @@ from stoplist.errors import StoreUnavailable
 from stoplist.links.keys import retire_link_key, revoke_link_key
 from stoplist.organizations.groups import retire_group
 from stoplist.organizations.organizations import close_organization, set_link_page
-from tests.builders import ADMINISTRATOR, execute, in_a_loop, migrated, value
-from tests.fakes import FakeClock
-from tests.time_limits import LONG_DATABASE, set_constants
+from tests.builders import ADMINISTRATOR, execute, value
 from tests.web.application import Application
 from tests.web.links.clicks import ANN, ONE_CLICK, Sender, fields_of, text_of
 
@@ -361,18 +358,9 @@ def test_a_forgotten_key_turns_people_away(sender: Sender) -> None:
     assert (sender.get(sender.link()).status, sender.post(sender.link()).status) == (410, 410)
 
 
-@pytest.fixture
-def patient_sender(database_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sender]:
-    """Yield a sender whose database waits while the event loop is busy."""
-    set_constants(monkeypatch, LONG_DATABASE)
-    with in_a_loop(migrated(database_url)) as (run, database):
-        yield Sender.on(Application(run, database, clock))
-
-
 @pytest.mark.slow
-def test_many_clicks_at_once_are_one_act(patient_sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_clicks_at_once_are_one_act(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     """10 000 for one address: one is stored, the others find it; what the database refuses is a 503 to try again."""
-    sender = patient_sender
     path, app = sender.link(), sender.app
     began_ms, calls = app.clock.now_ms(), itertools.count()
     monkeypatch.setattr(app.clock, "now_ms", lambda: began_ms + next(calls) % 900)  # all within a second
