@@ -133,6 +133,21 @@ def in_a_loop(opening: AbstractAsyncContextManager[T]) -> Iterator[tuple[Run, T]
         runner.run(stack.aclose())
 
 
+def on_database(database_url: str, act: Callable[..., Coroutine[Any, Any, T]], *values: Any, **named: Any) -> T:
+    """Open a database as it is, and return the result of `act(database, …)`, for tests that are no coroutines."""
+
+    async def body() -> T:
+        async with opened(database_url, pool_size=2) as database:
+            return await act(database, *values, **named)
+
+    return asyncio.run(body())
+
+
+async def migrate_to(database: Database, number: int) -> None:
+    """Migrate the schema up to that migration."""
+    await schema.migrate(database, environment="development", now_ms=0, migrations=schema.load_migrations()[:number])
+
+
 def on_each_database(test: Test) -> Callable[..., None]:
     """Decorate a test that is a coroutine: it runs on each kind of database, given migrated as `database`."""
     return _on("database_url", test)

@@ -26,7 +26,16 @@ from stoplist.records.reversal import reverse
 from stoplist.rights.reads import note_read
 from stoplist.staff.roles import set_role
 from stoplist.unsubscribes.feed import find_feed_by_id
-from tests.builders import ADMINISTRATOR, Apart, execute, make_key, make_organization, migrated, opened, rotate_token
+from tests.builders import (
+    ADMINISTRATOR,
+    Apart,
+    execute,
+    make_key,
+    make_organization,
+    migrated,
+    on_database,
+    rotate_token,
+)
 from tests.fakes import FakeClock
 from tests.lists.imports.importer import Importer, list_of
 from tests.lists.uploads.uploader import Uploader
@@ -211,14 +220,9 @@ class Move(NamedTuple):
 
     def is_target_usable(self) -> bool:
         """Return whether a server or a command would use the target."""
-
-        async def check() -> bool:
-            async with opened(self.target_url, pool_size=2) as database:
-                deployment = await schema.read(database)
-                assert deployment is not None
-                return not deployment.is_incomplete
-
-        return asyncio.run(check())
+        deployment = on_database(self.target_url, schema.read)
+        assert deployment is not None
+        return not deployment.is_incomplete
 
 
 def assert_copied(move: Move) -> None:

@@ -4,10 +4,8 @@ import asyncio
 from typing import Any
 
 from stoplist.actor import ADMIN, Actor
-from stoplist.db import Database, schema
-from stoplist.db.schema import load_migrations
 from tests.audit.operations import exported
-from tests.builders import ADMINISTRATOR, execute, opened
+from tests.builders import ADMINISTRATOR, execute, migrate_to, opened
 
 BEFORE = 4
 
@@ -53,9 +51,3 @@ def test_old_entries_concern_the_organizations_they_name(empty_database_url: str
             assert [entry.action for entry in await exported(reader, database)] == ["key.limits", "organization.create"]
 
     asyncio.run(body())
-
-
-async def migrate_to(database: Database, number: int) -> None:
-    """Migrate the schema up to that migration."""
-    steps = load_migrations()[:number]
-    await schema.migrate(database, environment="development", now_ms=0, migrations=steps)

@@ -49,6 +49,11 @@ class Prompt:
         for name, value in variables.items():
             self._patch.setitem(os.environ, f"STOPLIST_{name}", value)
 
+    @property
+    def database_url(self) -> str:
+        """Return the URL of the database that the commands use."""
+        return os.environ.get("STOPLIST_DATABASE_URL", f"sqlite:///{self.data_dir / 'stoplist.db'}")
+
     def run(self, *arguments: str) -> CommandResult:
         """Run `stoplist` with these arguments, by the program's own `main`."""
         self._patch.setattr(sys, "argv", ["stoplist", *arguments])

@@ -1,9 +1,7 @@
 """`stoplist addresses` (docs/interface.md sections D7 and D9)."""
 
-import asyncio
 import io
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from stoplist.actor import Actor
+from stoplist.db import Database
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import Item, OptOutStores, RequestedTarget
 from stoplist.unsubscribes.submit import submit
-from tests.builders import execute, make_key, make_organization, opened
+from tests.builders import execute, make_key, make_organization, on_database
 from tests.cli.command_line import CommandResult, Prompt
 from tests.fakes import FakeClock
 
@@ -120,35 +119,26 @@ def test_the_first_lines_are_shown_before_the_last_is_read() -> None:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def stored(request: pytest.FixtureRequest, empty: Prompt) -> Prompt:
     """A prompt with a database, of each kind, that holds two addresses of the organization `acme`."""
-    database_url = f"sqlite:///{empty.data_dir / 'stoplist.db'}"
     if request.param == "postgresql":
-        database_url = request.getfixturevalue("postgresql_url")
-        empty.set(DATABASE_URL=database_url)
+        empty.set(DATABASE_URL=request.getfixturevalue("postgresql_url"))
     empty.ok("migrate")
 
-    async def fill() -> None:
-        async with opened(database_url) as database:
-            stores = OptOutStores(database=database, clock=FakeClock(), secret_keys=())
-            await make_organization(database, FakeClock(), default_group="Newsletter")
-            key = await make_key(database, FakeClock())
-            actor = Actor(kind="client", id=key.credential.client_id, may=frozenset(("unsubscribe",)))
-            items = [Item(address=address) for address in ("ann@example.com", "bob@example.com")]
-            await submit(actor, stores, CHANNELS["email"], RequestedTarget(), items)
+    async def fill(database: Database) -> None:
+        stores = OptOutStores(database=database, clock=FakeClock(), secret_keys=())
+        await make_organization(database, FakeClock(), default_group="Newsletter")
+        key = await make_key(database, FakeClock())
+        actor = Actor(kind="client", id=key.credential.client_id, may=frozenset(("unsubscribe",)))
+        items = [Item(address=address) for address in ("ann@example.com", "bob@example.com")]
+        await submit(actor, stores, CHANNELS["email"], RequestedTarget(), items)
 
-    asyncio.run(fill())
+    on_database(empty.database_url, fill)
     return empty
 
 
 def rewrite(prompt: Prompt, address: str, stored_as: str) -> None:
     """Store this address in a form that another release wrote."""
-    database_url = os.environ.get("STOPLIST_DATABASE_URL", f"sqlite:///{prompt.data_dir / 'stoplist.db'}")
-
-    async def update() -> None:
-        async with opened(database_url) as database:
-            text = "UPDATE unsubscribes SET address = :stored WHERE address = :address"
-            assert await execute(database, text, stored=stored_as, address=address) == 1
-
-    asyncio.run(update())
+    text = "UPDATE unsubscribes SET address = :stored WHERE address = :address"
+    assert on_database(prompt.database_url, execute, text, stored=stored_as, address=address) == 1
 
 
 def test_no_changed_address_prints_only_the_count(stored: Prompt) -> None:

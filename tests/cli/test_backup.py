@@ -1,12 +1,10 @@
 """`stoplist backup` (docs/interface.md section D9)."""
 
 import os
-import sqlite3
 import time
-from contextlib import closing
 
 from stoplist.db.last_backup import last_backup_s
-from tests.builders import NEWEST
+from tests.builders import NEWEST, execute, on_database
 from tests.cli.command_line import Prompt
 
 
@@ -54,8 +52,7 @@ def test_it_overwrites_nothing(prompt: Prompt) -> None:
 
 def test_an_older_schema_is_backed_up_too(prompt: Prompt) -> None:
     """The new release makes such a backup before a migration."""
-    with closing(sqlite3.connect(prompt.data_dir / "stoplist.db", isolation_level=None)) as connection:
-        connection.execute("UPDATE deployment SET schema_version = 1")
+    on_database(prompt.database_url, execute, "UPDATE deployment SET schema_version = 1")
     assert "`stoplist migrate`" in prompt.refused("org", "list")
     assert prompt.json("backup", "monday.db")["schema"] == 1
 

@@ -1,13 +1,12 @@
 """The actor of a command, and the database that it works on."""
 
-import asyncio
 import os
 import pwd
 
 import pytest
 
 from stoplist.cli.context import command_actor
-from tests.builders import audit_rows, opened
+from tests.builders import audit_rows, on_database
 from tests.cli.command_line import Prompt
 
 ACCOUNT = pwd.getpwuid(os.getuid()).pw_name
@@ -51,12 +50,7 @@ def test_the_audit_names_the_account(prompt: Prompt, monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, "eve")
     monkeypatch.delenv("SUDO_USER", raising=False)
     prompt.ok("org", "create", "bolt", "--name", "Bolt")
-
-    async def last_actor() -> str:
-        async with opened(f"sqlite:///{prompt.data_dir / 'stoplist.db'}") as database:
-            return (await audit_rows(database))[-1].actor
-
-    assert asyncio.run(last_actor()) == f"command {ACCOUNT}"
+    assert on_database(prompt.database_url, audit_rows)[-1].actor == f"command {ACCOUNT}"
 
 
 @pytest.mark.parametrize("folder", [TOO_LONG, f"./{TOO_LONG}/data", "x/" * 3000])

@@ -1,13 +1,12 @@
 """`stoplist doctor` (docs/interface.md section D9)."""
 
 import shutil
-import sqlite3
-from contextlib import closing
 
 import pytest
 
 from stoplist.encryption import encrypt
 from stoplist.maintenance.doctor import files
+from tests.builders import execute, on_database
 from tests.cli.command_line import Prompt
 from tests.fakes import DiskUsage
 
@@ -112,8 +111,8 @@ def test_an_env_file_with_a_secret_must_be_private(
 def test_a_totp_secret_that_no_key_reads_is_named(prompt: Prompt) -> None:
     """The text has the way on, which works although no server can start; recovery by the link is then possible."""
     prompt.ok("user", "create", "ann@example.org", "--administrator")
-    with closing(sqlite3.connect(prompt.data_dir / "stoplist.db", isolation_level=None)) as connection:
-        connection.execute("UPDATE people SET totp_secret = ?", (encrypt("x" * 32, "A" * 32, purpose="totp 1"),))
+    secret = encrypt("x" * 32, "A" * 32, purpose="totp 1")
+    on_database(prompt.database_url, execute, "UPDATE people SET totp_secret = :secret", secret=secret)
     prompt.set(SECRET_KEY="y" * 32)
     result = prompt.run("doctor")
     assert result.status == 1
@@ -126,8 +125,8 @@ def test_a_totp_secret_that_no_key_reads_is_named(prompt: Prompt) -> None:
 def test_a_lost_key_is_named_with_the_way_on(prompt: Prompt) -> None:
     """Neither the doctor nor the way on creates another key."""
     prompt.ok("user", "create", "ann@example.org", "--administrator")
-    with closing(sqlite3.connect(prompt.data_dir / "stoplist.db", isolation_level=None)) as connection:
-        connection.execute("UPDATE people SET totp_secret = ?", (encrypt("x" * 32, "A" * 32, purpose="totp 1"),))
+    secret = encrypt("x" * 32, "A" * 32, purpose="totp 1")
+    on_database(prompt.database_url, execute, "UPDATE people SET totp_secret = :secret", secret=secret)
     (prompt.data_dir / "secret.key").unlink(missing_ok=True)
     result = prompt.run("doctor")
     assert result.status == 1
@@ -140,11 +139,12 @@ def test_a_lost_key_is_named_with_the_way_on(prompt: Prompt) -> None:
 
 def test_a_missing_key_that_cursors_need_is_reported(prompt: Prompt) -> None:
     """The database shows whether a partner may hold a cursor."""
-    with closing(sqlite3.connect(prompt.data_dir / "stoplist.db", isolation_level=None)) as connection:
-        connection.execute(
-            "INSERT INTO feeds (feed_id, organization_id, channel, generation, head_seq, writes) "
-            "VALUES (17, 1, 'email', 'first', 0, 0)"
-        )
+    on_database(
+        prompt.database_url,
+        execute,
+        "INSERT INTO feeds (feed_id, organization_id, channel, generation, head_seq, writes) "
+        "VALUES (17, 1, 'email', 'first', 0, 0)",
+    )
     result = prompt.run("doctor")
     assert result.status == 1
     assert "restore it from its backup" in result.out
@@ -154,12 +154,12 @@ def test_a_deep_check_finds_a_wrong_state(prompt: Prompt) -> None:
     """The quick check does not look for it: a state that counts a record, of a feed that has none."""
     prompt.set(SECRET_KEY="k" * 32)
     prompt.ok("doctor", "--deep")
-    with closing(sqlite3.connect(prompt.data_dir / "stoplist.db")) as database:
-        database.execute(
-            "INSERT INTO feeds (feed_id, organization_id, channel, generation, head_seq, writes, state_seq,"
-            " state_records, state_writes) VALUES (17, 1, 'email', 'first', 1, 1, 1, 1, 1)"
-        )
-        database.commit()
+    on_database(
+        prompt.database_url,
+        execute,
+        "INSERT INTO feeds (feed_id, organization_id, channel, generation, head_seq, writes, state_seq,"
+        " state_records, state_writes) VALUES (17, 1, 'email', 'first', 1, 1, 1, 1, 1)",
+    )
     assert "states of feeds" not in prompt.ok("doctor")
     result = prompt.run("doctor", "--deep")
     assert result.status == 1

@@ -1,18 +1,16 @@
 """`stoplist feeds` (docs/interface.md section D9)."""
 
-import asyncio
 from collections.abc import Iterator
 
-import asyncpg
 import pytest
 
-from stoplist.db.sharding import FEED_TABLES
 from tests.cli.command_line import Prompt
+from tests.maintenance.split.test_split import Two, restore_feeds
 from tests.services.postgresql import PostgresqlServer
 
 
 @pytest.fixture
-def two(empty: Prompt, postgresql: PostgresqlServer) -> Iterator[tuple[str, str]]:
+def two(empty: Prompt, postgresql: PostgresqlServer) -> Iterator[Two]:
     """Yield the URLs of a deployment with one record and of a copy of it; the prompt knows both."""
     accounts = postgresql.fresh_database("accounts")
     empty.set(DATABASE_URL=accounts, SECRET_KEY="k" * 32)
@@ -24,7 +22,7 @@ def two(empty: Prompt, postgresql: PostgresqlServer) -> Iterator[tuple[str, str]
     )
     feeds = postgresql.fresh_database("feeds", template=accounts.rsplit("/", 1)[1])
     empty.set(FEEDS_URL=feeds)
-    yield accounts, feeds
+    yield Two(accounts, feeds)
     for url in (accounts, feeds):
         postgresql.drop_database(url)
 
@@ -37,7 +35,7 @@ def records(prompt: Prompt) -> int:
 
 
 def test_the_feeds_get_a_database_of_their_own_and_come_back(
-    empty: Prompt, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    empty: Prompt, two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each output says what to do next, and commands work on what there is then."""
     result = empty.run("feeds", "split")
@@ -47,7 +45,7 @@ def test_the_feeds_get_a_database_of_their_own_and_come_back(
     assert records(empty) == 1
     assert "already" in empty.ok("feeds", "split")
     assert empty.json("feeds", "split") == {"rows": None}
-    asyncio.run(restore_feeds(*two))
+    restore_feeds(two)
     out = empty.ok("feeds", "join")
     assert "Unset STOPLIST_FEEDS_URL" in out
     monkeypatch.delenv("STOPLIST_FEEDS_URL")
@@ -55,19 +53,7 @@ def test_the_feeds_get_a_database_of_their_own_and_come_back(
     assert "Set STOPLIST_FEEDS_URL" in empty.refused("feeds", "split")
 
 
-async def restore_feeds(accounts_url: str, feeds_url: str) -> None:
-    """Copy the rows of the feeds into the database of the accounts, as pg_dump and pg_restore do."""
-    accounts, feeds = await asyncpg.connect(accounts_url), await asyncpg.connect(feeds_url)
-    try:
-        await accounts.execute("ALTER TABLE feeds DROP CONSTRAINT feeds_are_apart")
-        for table in FEED_TABLES:
-            await accounts.copy_records_to_table(table, records=map(tuple, await feeds.fetch(f"SELECT * FROM {table}")))  # noqa: S608
-    finally:
-        await accounts.close()
-        await feeds.close()
-
-
-def test_what_keeps_it_is_said_in_one_line(empty: Prompt, two: tuple[str, str]) -> None:
+def test_what_keeps_it_is_said_in_one_line(empty: Prompt, two: Two) -> None:
     """Without the password of an address."""
     empty.set(FEEDS_URL="postgresql://stoplist:hush@127.0.0.1:1/none")
     for verb in ("split", "join"):

@@ -1,14 +1,12 @@
 """Every command refuses the database of another program, and leaves it unchanged."""
 
-import asyncio
 import sqlite3
 from contextlib import closing
-from typing import Any
 
-import asyncpg
 import pytest
 
 from tests.cli.command_line import Prompt
+from tests.services.postgresql import run_statements
 
 THEIRS = {
     "tables of its own": "CREATE TABLE customers (name TEXT)",
@@ -41,20 +39,11 @@ def test_a_foreign_sqlite_file_is_unchanged(empty: Prompt, theirs: str) -> None:
 @pytest.mark.parametrize("theirs", THEIRS.values(), ids=THEIRS)
 def test_a_foreign_postgresql_database_is_unchanged(on_postgresql: Prompt, postgresql_url: str, theirs: str) -> None:
     """It has no other table or column."""
-
-    async def fetch(statement: str) -> list[Any]:
-        connection = await asyncpg.connect(postgresql_url)
-        try:
-            return await connection.fetch(statement)
-        finally:
-            await connection.close()
-
     columns = (
         "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1, 2"
     )
-    for statement in theirs.split("; "):
-        asyncio.run(fetch(statement))
-    before = asyncio.run(fetch(columns))
+    run_statements(postgresql_url, *theirs.split("; "))
+    before = run_statements(postgresql_url, columns)
     assert before
     assert_all_refuse(on_postgresql)
-    assert asyncio.run(fetch(columns)) == before
+    assert run_statements(postgresql_url, columns) == before

@@ -3,7 +3,6 @@
 `make import-kills` makes the two hundred kills in 300 000 rows that section D12 of docs/interface.md is measured by.
 """
 
-import asyncio
 import os
 import random
 import re
@@ -19,8 +18,9 @@ from typing import Any
 
 import pytest
 
+from stoplist.db import Database
 from stoplist.lists.imports import model
-from tests.builders import opened, sql
+from tests.builders import on_database, sql
 from tests.cli.command_line import Prompt
 from tests.services import postgresql as services
 from tests.time_limits import LONG_DATABASE, assignments
@@ -84,15 +84,13 @@ def write_list(path: Path, numbers: range, chance: random.Random) -> list[str]:
 
 def ask(prompt: Prompt, statement: Any, **values: str) -> list[dict[str, Any]]:
     """Return rows of the database that the commands use."""
-    url = os.environ.get("STOPLIST_DATABASE_URL") or f"sqlite:///{prompt.data_dir / 'stoplist.db'}"
 
-    async def query() -> list[dict[str, Any]]:
-        async with opened(url) as database:
-            # Their queries take many minutes on hundreds of thousands of rows of SQLite.
-            assert ROWS > _MAX_COMPARED_ROWS or not await disagreements(database)
-            return [dict(row) for row in await database.all(statement, **values)]
+    async def query(database: Database) -> list[dict[str, Any]]:
+        # Their queries take many minutes on hundreds of thousands of rows of SQLite.
+        assert ROWS > _MAX_COMPARED_ROWS or not await disagreements(database)
+        return [dict(row) for row in await database.all(statement, **values)]
 
-    return asyncio.run(query())
+    return on_database(prompt.database_url, query)
 
 
 def states(prompt: Prompt, slug: str) -> list[tuple[Any, ...]]:

@@ -5,11 +5,10 @@ import csv
 import io
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 
 from stoplist.cli import context
 from stoplist.clock import Clock
+from stoplist.db import Database
 from stoplist.db.opening import single_server_lock
 from stoplist.lists.imports import run as import_run
 from stoplist.lists.imports.lifecycle import begin_import, discard_import, stop_import
@@ -27,7 +27,7 @@ from stoplist.lists.uploads.uploads import find_upload_place
 from stoplist.organizations.target import find_target_of_person
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.model import OptOutStores
-from tests.builders import ADMINISTRATOR, opened
+from tests.builders import ADMINISTRATOR, execute, on_database
 from tests.cli.command_line import Prompt, at_a_terminal
 from tests.fakes import FakeClock
 
@@ -232,36 +232,31 @@ def test_a_second_run_is_pointed_to_resume(prompt: Prompt, file: Path, monkeypat
 def test_an_uploaded_file_is_deleted_with_its_import(prompt: Prompt, file: Path) -> None:
     """`discard` deletes it, also before the import has begun, and so does a `resume` with a file of this host."""
     prompt.json("import", "run", str(file), *TARGET, "--yes")  # opens the feed
-    url, content = f"sqlite:///{prompt.folder / 'data' / 'stoplist.db'}", file.read_bytes()
+    url, content = prompt.database_url, file.read_bytes()
 
-    async def upload(*, begin: bool) -> str:
-        async with opened(url) as database:
-            stores = OptOutStores(database=database, clock=Clock(), secret_keys=())
-            waiting = await begin_upload(ADMINISTRATOR, stores, CHANNELS["email"], org_slug="acme", file_name="x.csv")
-            writer = UploadWriter(database, waiting, max_bytes=1_000_000)
-            await writer.add(content)
-            await writer.complete(ADMINISTRATOR, stores)
-            if begin:
-                target = await find_target_of_person(ADMINISTRATOR, database, org_slug="acme", group_id=None)
-                options = ImportOptions(now_ms=stores.clock.now_ms())
-                begun = await begin_import(
-                    ADMINISTRATOR, stores, CHANNELS["email"], target, all_groups=True, file_name="x.csv",
-                    options=options, import_id=waiting.import_id,
-                )  # fmt: skip
-                await stop_import(stores, begun)
-            return waiting.import_id
+    async def upload(database: Database, *, begin: bool) -> str:
+        stores = OptOutStores(database=database, clock=Clock(), secret_keys=())
+        waiting = await begin_upload(ADMINISTRATOR, stores, CHANNELS["email"], org_slug="acme", file_name="x.csv")
+        writer = UploadWriter(database, waiting, max_bytes=1_000_000)
+        await writer.add(content)
+        await writer.complete(ADMINISTRATOR, stores)
+        if begin:
+            target = await find_target_of_person(ADMINISTRATOR, database, org_slug="acme", group_id=None)
+            options = ImportOptions(now_ms=stores.clock.now_ms())
+            begun = await begin_import(
+                ADMINISTRATOR, stores, CHANNELS["email"], target, all_groups=True, file_name="x.csv",
+                options=options, import_id=waiting.import_id,
+            )  # fmt: skip
+            await stop_import(stores, begun)
+        return waiting.import_id
 
-    async def is_there(import_id: str) -> bool:
-        async with opened(url) as database:
-            return await find_upload_place(database, import_id) is not None
-
-    waiting = asyncio.run(upload(begin=False))
+    waiting = on_database(url, upload, begin=False)
     assert prompt.json("import", "discard", waiting) == {"import_id": waiting, "state": "discarded"}
-    begun = asyncio.run(upload(begin=True))
+    begun = on_database(url, upload, begin=True)
     assert prompt.json("import", "discard", begun)["state"] == "discarded"
-    resumed = asyncio.run(upload(begin=True))
+    resumed = on_database(url, upload, begin=True)
     assert prompt.json("import", "resume", resumed, str(file))["state"] == "done"
-    assert not any(asyncio.run(is_there(each)) for each in (waiting, begun, resumed))
+    assert not any(on_database(url, find_upload_place, each) for each in (waiting, begun, resumed))
 
 
 def test_a_file_that_breaks_stops_the_import(prompt: Prompt, file: Path) -> None:
@@ -385,8 +380,7 @@ def kill_in_first_part(prompt: Prompt, file: Path, patch: pytest.MonkeyPatch, *o
 
 def end_lease(prompt: Prompt) -> None:
     """Let the minute pass for which a process that is gone is taken for alive."""
-    with closing(sqlite3.connect(prompt.data_dir / "stoplist.db", isolation_level=None)) as database:
-        database.execute("UPDATE imports SET lease_until_ms = 0 WHERE state = 'running'")
+    on_database(prompt.database_url, execute, "UPDATE imports SET lease_until_ms = 0 WHERE state = 'running'")
 
 
 def test_a_killed_import_goes_on_after_its_lease(prompt: Prompt, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -458,7 +452,7 @@ def test_beside_a_server_each_part_is_followed_by_a_pause(
 
     monkeypatch.setattr(import_run.ImportRun, "store", noted)
     monkeypatch.setattr("stoplist.cli.import_work.asyncio.sleep", noting)
-    with single_server_lock(f"sqlite:///{prompt.data_dir}/stoplist.db") if is_served else nullcontext():
+    with single_server_lock(prompt.database_url) if is_served else nullcontext():
         run(prompt, file, "--yes")
     assert len(lasted) == 3
     assert [each for each in slept if each in lasted] == (lasted if is_served else [])

@@ -1,6 +1,5 @@
 """`stoplist key` (docs/interface.md sections 2.1, D2, D3 and D9)."""
 
-import asyncio
 import re
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 from stoplist.clock import Clock
 from stoplist.oauth.usage import Usage
 from stoplist.rfc3339 import format_ms
-from tests.builders import audit_rows, opened
+from tests.builders import audit_rows, on_database
 from tests.cli.command_line import Prompt
 
 CLIENT_ID, SECRET = re.compile("svc_ci_[0-9A-Za-z]{22}"), re.compile("svc_cs_[0-9A-Za-z]{49}")
@@ -81,7 +80,11 @@ def test_deactivate_and_activate_switch_a_key(prompt: Prompt) -> None:
     for verb, is_active in (("deactivate", False), ("deactivate", False), ("activate", True), ("activate", True)):
         assert prompt.json("key", verb, client_id)["active"] is is_active
         assert prompt.json("key", "show", client_id)["active"] is is_active
-    assert [row.action for row in audit(prompt)][-3:] == ["key.create", "key.deactivate", "key.activate"]
+    assert [row.action for row in on_database(prompt.database_url, audit_rows)][-3:] == [
+        "key.create",
+        "key.deactivate",
+        "key.activate",
+    ]
 
 
 def test_revoke_tokens_leaves_the_key_as_it_is(prompt: Prompt) -> None:
@@ -157,18 +160,13 @@ def test_update_to_several_organizations_needs_a_default(prompt: Prompt) -> None
 def test_show_prints_the_use_and_the_last_refusals(prompt: Prompt) -> None:
     """It lists them by day and by request id; days and times are in RFC 3339."""
     client_id = create_key(prompt)["client_id"]
-    url = f"sqlite:///{prompt.data_dir / 'stoplist.db'}"
     now_ms = Clock().now_ms()  # the command shows the last 30 days
     at = format_ms(now_ms)
 
-    async def use() -> None:
-        usage = Usage()
-        for error in (None, "invalid_client", "rate_limited"):
-            usage.note(client_id, now_ms=now_ms, is_authenticated=error is None, error=error, request_id="ab" * 12)
-        async with opened(url) as database:
-            await usage.flush(database)
-
-    asyncio.run(use())
+    usage = Usage()
+    for error in (None, "invalid_client", "rate_limited"):
+        usage.note(client_id, now_ms=now_ms, is_authenticated=error is None, error=error, request_id="ab" * 12)
+    on_database(prompt.database_url, usage.flush)
     shown = prompt.json("key", "show", client_id)
     assert shown.keys() == SHOWN | {"days", "refusals"}
     assert shown["last_used_at"] == at
@@ -202,7 +200,7 @@ def test_every_change_is_in_the_audit_with_who_made_it(prompt: Prompt) -> None:
     prompt.ok("key", "limits", client_id, "--api-per-minute", "5")
     prompt.ok("key", "update", client_id, "--label", "x")
     prompt.ok("key", "show", client_id)
-    rows = [row for row in audit(prompt) if row.target == client_id]
+    rows = [row for row in on_database(prompt.database_url, audit_rows) if row.target == client_id]
     assert [row.action for row in rows] == [
         "key.create",
         "key.rotate_secret",
@@ -218,14 +216,6 @@ def test_every_change_is_in_the_audit_with_who_made_it(prompt: Prompt) -> None:
 def test_a_key_of_another_environment_is_unknown(prompt: Prompt, verb: str) -> None:
     """No other database has the key."""
     assert "`stoplist key list`" in prompt.refused("key", verb, "svc_ci_0123456789ABCDEFGHIJKL")
-
-
-def audit(prompt: Prompt) -> Any:
-    async def rows() -> Any:
-        async with opened(f"sqlite:///{prompt.data_dir / 'stoplist.db'}") as database:
-            return await audit_rows(database)
-
-    return asyncio.run(rows())
 
 
 def test_help_says_the_defaults_of_a_new_key(prompt: Prompt) -> None:

@@ -1,6 +1,5 @@
 """`stoplist link-key` (docs/interface.md section D15)."""
 
-import asyncio
 from collections.abc import Iterable
 
 import pytest
@@ -8,11 +7,12 @@ from stoplist_addresses.link_tokens import LinkContent, LinkKey
 
 from stoplist import rfc3339
 from stoplist.clock import Clock
+from stoplist.db import Database
 from stoplist.links.clicked_link import ClickedLink, find_link
 from stoplist.links.opt_out import opt_out
 from stoplist.unsubscribes.act_groups import ActGroups
 from stoplist.unsubscribes.model import OptOutStores
-from tests.builders import opened, sql
+from tests.builders import on_database, sql
 from tests.cli.command_line import Prompt, at_a_terminal
 from tests.links.link_sender import SOMEBODY
 
@@ -30,32 +30,25 @@ def new_link_key(prompt: Prompt) -> LinkKey:
 
 def click(prompt: Prompt, link_key: LinkKey, addresses: Iterable[str]) -> None:
     """Opt these people out by links of the key, at the present time."""
+    secret_key = (prompt.data_dir / "secret.key").read_text().strip()
 
-    async def opt_out_all() -> None:
-        secret_key = (prompt.data_dir / "secret.key").read_text().strip()
-        async with opened(f"sqlite:///{prompt.data_dir}/stoplist.db") as database:
-            stores = OptOutStores(database=database, clock=Clock(), secret_keys=(secret_key,))
-            for address in addresses:
-                link = await find_link(stores, link_key.token(LinkContent("email", None, address)))
-                assert isinstance(link, ClickedLink)
-                await opt_out(
-                    ActGroups(stores.database, stores.clock),
-                    link,
-                    everything=True,
-                    default_source="one_click",
-                    request=SOMEBODY,
-                )
+    async def opt_out_all(database: Database) -> None:
+        stores = OptOutStores(database=database, clock=Clock(), secret_keys=(secret_key,))
+        for address in addresses:
+            link = await find_link(stores, link_key.token(LinkContent("email", None, address)))
+            assert isinstance(link, ClickedLink)
+            acts = ActGroups(database, stores.clock)
+            await opt_out(acts, link, everything=True, default_source="one_click", request=SOMEBODY)
 
-    asyncio.run(opt_out_all())
+    on_database(prompt.database_url, opt_out_all)
 
 
 def opted_out(prompt: Prompt) -> list[str]:
-    async def read() -> list[str]:
-        async with opened(f"sqlite:///{prompt.data_dir}/stoplist.db") as database:
-            rows = await database.all(sql("SELECT address FROM unsubscribes WHERE status = 'unsubscribed'"))
-            return sorted(row["address"] for row in rows)
+    async def read(database: Database) -> list[str]:
+        rows = await database.all(sql("SELECT address FROM unsubscribes WHERE status = 'unsubscribed'"))
+        return sorted(row["address"] for row in rows)
 
-    return asyncio.run(read())
+    return on_database(prompt.database_url, read)
 
 
 def test_a_link_key_is_printed_once(prompt: Prompt) -> None:

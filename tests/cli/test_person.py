@@ -1,6 +1,5 @@
 """`stoplist person` (docs/interface.md sections D9 and D13)."""
 
-import asyncio
 import io
 import json
 import sys
@@ -8,7 +7,7 @@ import sys
 import pytest
 
 from stoplist.rights.reads import READ_ACTION
-from tests.builders import audit_rows, opened
+from tests.builders import audit_rows, on_database
 from tests.cli.command_line import Prompt, at_a_terminal
 from tests.cli.test_submission import submit_batches
 
@@ -38,13 +37,7 @@ def test_show_prints_what_is_stored_and_notes_the_read(known: Prompt) -> None:
     assert json.loads(known.ok("person", "show", *ANN, "--at", "2001-01-01"))["records"] == []
     assert known.json("person", "show", "nobody@example.org", "--channel", "email")["records"] == []
     known.refused("person", "show", "no address", "--channel", "email")
-    url = f"sqlite:///{known.data_dir}/stoplist.db"
-
-    async def noted() -> list[str]:
-        async with opened(url) as database:
-            return [str(row) for row in await audit_rows(database) if row.action == READ_ACTION]
-
-    reads = asyncio.run(noted())
+    reads = [str(row) for row in on_database(known.database_url, audit_rows) if row.action == READ_ACTION]
     assert len(reads) == 2  # of two addresses
     assert not [row for row in reads if "@example.org" in row]
 

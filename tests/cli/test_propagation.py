@@ -5,7 +5,7 @@ import json
 
 from stoplist.proof.positions import Positions
 from stoplist.unsubscribes.feed import find_feed_by_id
-from tests.builders import execute, opened
+from tests.builders import execute, on_database
 from tests.cli.command_line import Prompt
 from tests.unsubscribes.partner import Organization, opt_out_deployment, out
 
@@ -26,8 +26,7 @@ async def two_readers(url: str) -> Organization:
 def test_a_key_behind_the_clock_makes_the_command_fail(empty: Prompt) -> None:
     """It fails with `--json` too; another organization, or a clock that runs for a year, changes nothing here."""
     empty.ok("migrate")
-    url = f"sqlite:///{empty.data_dir}/stoplist.db"
-    organization = asyncio.run(two_readers(url))
+    organization = asyncio.run(two_readers(empty.database_url))
     result = empty.run("propagation")
     assert result.status == 1
     assert f"({organization.partner.id})" in result.out
@@ -45,12 +44,7 @@ def test_a_key_behind_the_clock_makes_the_command_fail(empty: Prompt) -> None:
     doctor = empty.run("doctor")
     assert organization.partner.id in doctor.out
     assert "propagation" in doctor.out
-
-    async def take_all() -> None:
-        async with opened(url) as database:
-            await execute(database, "UPDATE feed_followers SET position = 2")
-
-    asyncio.run(take_all())
+    on_database(empty.database_url, execute, "UPDATE feed_followers SET position = 2")
     assert empty.run("propagation").status == 0
 
 

@@ -27,8 +27,9 @@ def submit_batches(prompt: Prompt, *batches: tuple[str, ...]) -> list[str]:
 
     async def send() -> list[str]:
         clock = FakeClock()
-        url = os.environ.get("STOPLIST_DATABASE_URL", f"sqlite:///{prompt.data_dir}/stoplist.db")
-        async with opened(url, prepared=os.environ.get("STOPLIST_DATABASE_PREPARED") != "off") as database:
+        async with opened(
+            prompt.database_url, prepared=os.environ.get("STOPLIST_DATABASE_PREPARED") != "off"
+        ) as database:
             key = await make_key(database, clock, permissions=EVERY_PERMISSION)
             partner = Actor(kind="client", id=key.credential.client_id, may=EVERY_PERMISSION)
             stores = OptOutStores(database=database, clock=clock, secret_keys=("k" * 32,))

@@ -1,8 +1,6 @@
 """`stoplist user`: the people who use the admin pages."""
 
-import asyncio
 import re
-from typing import Any
 
 import pytest
 
@@ -10,7 +8,7 @@ from stoplist import ids
 from stoplist.clock import Clock
 from stoplist.staff import links
 from stoplist.web.request_context import SIGN_IN_LINK_PATH
-from tests.builders import audit_rows, opened
+from tests.builders import audit_rows, on_database
 from tests.cli.command_line import Prompt
 
 ANN = "ann@example.org"
@@ -117,7 +115,7 @@ def test_every_change_is_in_the_audit_without_the_link(prompt: Prompt) -> None:
     prompt.ok("user", "link", ANN)
     prompt.ok("user", "disable", ANN)
     prompt.ok("user", "enable", ANN)
-    rows = [row for row in audit(prompt) if row.target == ANN]
+    rows = [row for row in on_database(prompt.database_url, audit_rows) if row.target == ANN]
     assert [row.action for row in rows] == [
         "person.create",
         "person.link",
@@ -135,17 +133,4 @@ def token_of(sign_in_url: str) -> str:
 
 def is_valid(prompt: Prompt, sign_in_url: str) -> bool:
     """Return whether the link can be used."""
-
-    async def look() -> bool:
-        async with opened(f"sqlite:///{prompt.data_dir / 'stoplist.db'}") as database:
-            return await links.person_of_link(database, Clock(), token_of(sign_in_url)) is not None
-
-    return asyncio.run(look())
-
-
-def audit(prompt: Prompt) -> Any:
-    async def rows() -> Any:
-        async with opened(f"sqlite:///{prompt.data_dir / 'stoplist.db'}") as database:
-            return await audit_rows(database)
-
-    return asyncio.run(rows())
+    return on_database(prompt.database_url, links.person_of_link, Clock(), token_of(sign_in_url)) is not None

@@ -1,6 +1,5 @@
 """Helpers for tests of renewal: the server's token rows, flows that run alone, and processes that renew."""
 
-import asyncio
 import contextlib
 import json
 import sqlite3
@@ -19,7 +18,7 @@ from stoplist_client.transport.driver import Driver
 
 from stoplist.clock import Clock
 from stoplist.oauth.credentials import revoke_tokens
-from tests.builders import ADMINISTRATOR, opened
+from tests.builders import ADMINISTRATOR, on_database
 from tests.client.partners import Partner
 from tests.constants import PATIENCE_S
 
@@ -63,7 +62,9 @@ class TokenRows:
 
     def revoke(self) -> None:
         """Revoke all tokens issued so far, as `stoplist key revoke-tokens` does."""
-        asyncio.run(_revoke(self._url, self._client_id))
+        on_database(
+            self._url, lambda database: revoke_tokens(ADMINISTRATOR, database, Clock(), client_id=self._client_id)
+        )
 
     def _count(self, statement: str) -> int:
         with self._opened() as database:
@@ -71,11 +72,6 @@ class TokenRows:
 
     def _opened(self) -> contextlib.closing[sqlite3.Connection]:
         return contextlib.closing(sqlite3.connect(self._url.removeprefix("sqlite:///"), timeout=PATIENCE_S))
-
-
-async def _revoke(url: str, client_id: str) -> None:
-    async with opened(url) as database:
-        await revoke_tokens(ADMINISTRATOR, database, Clock(), client_id=client_id)
 
 
 class SkewedEnvironment(Environment):

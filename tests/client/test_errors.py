@@ -3,7 +3,6 @@
 Sources: docs/interface.md sections 5, 7, 8 and D4.
 """
 
-import asyncio
 import copy
 import inspect
 import logging
@@ -43,7 +42,7 @@ from stoplist_client.flows.target import Target
 
 from stoplist.clock import Clock
 from stoplist.oauth.credentials import deactivate_credential
-from tests.builders import ADMINISTRATOR, opened
+from tests.builders import ADMINISTRATOR, on_database
 from tests.client.exposed_text import exposed_by
 from tests.client.partners import BlockingAsyncClient, Opener, Partner
 from tests.services.fault_kinds import DROP, Fault, Reply, is_any, is_api
@@ -133,16 +132,14 @@ def test_wrong_secret_is_not_retried(open_client: Opener, partner: Partner) -> N
     assert (caught.value.status, waited_s) == (401, [])
 
 
-async def _deactivate(partner: Partner) -> None:
-    async with opened(partner.service.installation.database_url) as database:
-        await deactivate_credential(ADMINISTRATOR, database, Clock(), client_id=partner.key.client_id)
-
-
 def test_deactivated_key_is_invalid_client(open_client: Opener, partner: Partner) -> None:
     """Its tokens and its secret are no longer valid."""
     client = open_client(partner)
     client.unsubscribe("email", [ANN])
-    asyncio.run(_deactivate(partner))
+    on_database(
+        partner.service.installation.database_url,
+        lambda database: deactivate_credential(ADMINISTRATOR, database, Clock(), client_id=partner.key.client_id),
+    )
     with pytest.raises(InvalidClient):
         client.unsubscribe("email", [ANN])
 

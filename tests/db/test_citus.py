@@ -23,7 +23,18 @@ from stoplist.errors import StoreUnavailable
 from stoplist.maintenance.after_restore import after_restore
 from stoplist.maintenance.doctor.nodes import examine
 from stoplist.proof.feed_states import compare_states
-from tests.builders import ADMINISTRATOR, apart, execute, make_key, make_token, migrated, opened, sql, value
+from tests.builders import (
+    ADMINISTRATOR,
+    apart,
+    execute,
+    make_key,
+    make_token,
+    migrated,
+    on_database,
+    opened,
+    sql,
+    value,
+)
 from tests.fakes import FakeClock
 from tests.maintenance.doctor.installation import settings
 from tests.migration_fixture import ADDRESSES, assert_copied, fill_every_table, make_move
@@ -154,12 +165,7 @@ def test_feeds_apart_are_used_at_any_node(citus: Citus, citus_url: str, postgres
 def test_a_deployment_is_copied_to_many_nodes(sqlite_url: str, citus_url: str) -> None:
     """All rows, after an interruption as well."""
     move = make_move(sqlite_url, citus_url)
-
-    async def spread() -> None:
-        async with opened(citus_url) as database:
-            await distribute(database)
-
-    asyncio.run(spread())
+    on_database(citus_url, distribute)
     move.interrupt()
     move.copy()
     assert_copied(move)

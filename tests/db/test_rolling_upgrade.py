@@ -19,7 +19,7 @@ from stoplist.db import schema
 from stoplist.db.opening import sqlite_path
 from stoplist.db.query import Query
 from stoplist.db.schema import Migration, load_migrations
-from tests.builders import direct, opened
+from tests.builders import direct, on_database
 from tests.constants import ROOT
 from tests.db.catalogue import Catalogue, catalogue, incompatibilities
 from tests.db.test_shardable import QUERIES
@@ -36,13 +36,8 @@ DELETED_FROM = frozenset(
 
 def migrate_to(url: str, number: int, *more: Migration) -> None:
     """Apply the migrations up to this number, and the extra statements."""
-
-    async def body() -> None:
-        async with opened(url) as database:
-            steps = [*STEPS[:number], *more]
-            await schema.migrate(database, environment="development", now_ms=0, migrations=steps)
-
-    asyncio.run(body())
+    steps = [*STEPS[:number], *more]
+    on_database(url, schema.migrate, environment="development", now_ms=0, migrations=steps)
 
 
 class SchemaState(NamedTuple):

@@ -4,7 +4,6 @@ PostgreSQL's catalogue is queried for the tables, and for each statement its gen
 on every table in it. Source: docs/interface.md section D1, Sharding.
 """
 
-import asyncio
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -17,8 +16,8 @@ import pytest
 import stoplist
 from stoplist.db.query import Query, load_queries, parse_queries
 from stoplist.db.sharding import FEED_TABLES
-from tests.builders import migrated
-from tests.services.postgresql import PostgresqlServer
+from tests.builders import NEWEST, migrate_to, on_database
+from tests.services.postgresql import PostgresqlServer, on_connection
 
 Plan = Mapping[str, Any]
 
@@ -83,35 +82,24 @@ QUERIES = {
 def url(postgresql: PostgresqlServer) -> Iterator[str]:
     """Return a database with the schema."""
     database_url = postgresql.fresh_database("shardable")
-
-    async def make() -> None:
-        async with migrated(database_url):
-            pass
-
-    asyncio.run(make())
+    on_database(database_url, migrate_to, NEWEST)
     yield database_url
     postgresql.drop_database(database_url)
-
-
-async def fetch(url: str, text: str, *values: Any) -> list[Any]:
-    connection = await asyncpg.connect(url)
-    try:
-        return list(await connection.fetch(text, *values))
-    finally:
-        await connection.close()
 
 
 # The catalogue
 
 
+def fetch(url: str, text: str, *values: Any) -> list[Any]:
+    return list(on_connection(url, lambda connection: connection.fetch(text, *values)))
+
+
 def test_every_table_with_a_feed_id_is_a_feed_table(url: str) -> None:
     """A new one must be distributed with the others."""
-    rows = asyncio.run(
-        fetch(
-            url,
-            "SELECT table_name FROM information_schema.columns "
-            "WHERE table_schema = current_schema() AND column_name = 'feed_id'",
-        )
+    rows = fetch(
+        url,
+        "SELECT table_name FROM information_schema.columns "
+        "WHERE table_schema = current_schema() AND column_name = 'feed_id'",
     )
     assert sorted(row["table_name"] for row in rows) == sorted(FEED_TABLES)
 
@@ -153,7 +141,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_no_feed_table_has_this_fault(url: str, fault: str) -> None:
     """Above all primary keys and unique indexes: each must begin with feed_id."""
-    assert [row["what"] for row in asyncio.run(fetch(url, FAULTS[fault], list(FEED_TABLES)))] == []
+    assert [row["what"] for row in fetch(url, FAULTS[fault], list(FEED_TABLES))] == []
 
 
 BAD_TABLES = {
@@ -184,8 +172,7 @@ BAD_TABLES = {
 def test_each_fault_of_a_table_is_detected(url: str, fault: str) -> None:
     """The check above can fail."""
 
-    async def find_faults() -> list[Any]:
-        connection = await asyncpg.connect(url)
+    async def find_faults(connection: asyncpg.Connection) -> list[Any]:
         transaction = connection.transaction()
         await transaction.start()
         try:
@@ -194,9 +181,8 @@ def test_each_fault_of_a_table_is_detected(url: str, fault: str) -> None:
             return list(await connection.fetch(FAULTS[fault], ["bad"]))
         finally:
             await transaction.rollback()
-            await connection.close()
 
-    assert asyncio.run(find_faults())
+    assert on_connection(url, find_faults)
 
 
 # The statements
@@ -206,14 +192,10 @@ def test_each_fault_of_a_table_is_detected(url: str, fault: str) -> None:
 def plans(url: str) -> dict[tuple[str, str], Plan]:
     """Return the plan of every statement."""
 
-    async def explained() -> dict[tuple[str, str], Plan]:
-        connection = await asyncpg.connect(url)
-        try:
-            return {key: await plan_of(connection, query) for key, query in QUERIES.items()}
-        finally:
-            await connection.close()
+    async def explained(connection: asyncpg.Connection) -> dict[tuple[str, str], Plan]:
+        return {key: await plan_of(connection, query) for key, query in QUERIES.items()}
 
-    return asyncio.run(explained())
+    return on_connection(url, explained)
 
 
 async def plan_of(connection: Any, query: Query) -> Plan:
@@ -325,13 +307,11 @@ def test_every_exception_is_needed(plans: dict[tuple[str, str], Plan]) -> None:
 
 def test_feed_id_is_the_first_column_of_each_table(url: str) -> None:
     """The check of inserts relies on this."""
-    rows = asyncio.run(
-        fetch(
-            url,
-            "SELECT attrelid::regclass::text AS name FROM pg_attribute "
-            "WHERE attrelid = ANY($1::regclass[]) AND attnum = 1 AND attname = 'feed_id'",
-            list(FEED_TABLES),
-        )
+    rows = fetch(
+        url,
+        "SELECT attrelid::regclass::text AS name FROM pg_attribute "
+        "WHERE attrelid = ANY($1::regclass[]) AND attnum = 1 AND attname = 'feed_id'",
+        list(FEED_TABLES),
     )
     assert sorted(row["name"] for row in rows) == sorted(FEED_TABLES)
 
@@ -361,12 +341,4 @@ BAD_STATEMENTS = {
 def test_each_fault_of_a_statement_is_detected(url: str, fault: str) -> None:
     """The check above can fail."""
     query = parse_queries(f"-- name: bad\n{BAD_STATEMENTS[fault]}")["bad"]
-
-    async def find_faults() -> list[str]:
-        connection = await asyncpg.connect(url)
-        try:
-            return faults(query, await plan_of(connection, query))
-        finally:
-            await connection.close()
-
-    assert fault in asyncio.run(find_faults())
+    assert fault in faults(query, on_connection(url, lambda connection: plan_of(connection, query)))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import opened
+from tests.builders import on_database
 from tests.constants import HIGH_LIMIT
 from tests.e2e import load
 from tests.e2e.invariants import check_records
@@ -50,7 +50,7 @@ def test_every_batch_is_whole_or_absent_after_each_kill(migrated: Installation) 
     with migrated.serving() as server:
         asyncio.run(_finish(server, key, writers, follower))
     assert sum(writer.absent for writer in writers) > 0, "batches were under way"
-    asyncio.run(_check(migrated, writers))
+    on_database(migrated.database_url, check_records, writers, organization="acme")
 
 
 async def _work_until_killed(
@@ -106,8 +106,3 @@ async def _finish(server: RunningServer, key: Key, writers: list[Writer], follow
         for one in (follower, feed):
             await one.read_all(line, token)
     assert follower.records == feed.records
-
-
-async def _check(installation: Installation, writers: list[Writer]) -> None:
-    async with opened(installation.database_url) as database:
-        await check_records(database, writers, organization="acme")

@@ -1,6 +1,5 @@
 """A real server tells a real receiver of a stolen token, across a restart (docs/interface.md section D16)."""
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import httpx
 import pytest
 from standardwebhooks import Webhook
 
-from tests.builders import opened, value
+from tests.builders import on_database, value
 from tests.e2e.server_process import Installation
 from tests.keys import CLIENT_CREDENTIALS, Key
 from tests.notices.receiver import BROKEN, OK, SECRET_TEXT, Receiver, serving_tls
@@ -67,9 +66,5 @@ def test_an_alarm_arrives_across_a_restart(installation: Installation, tmp_path:
 
 def is_delivered(installation: Installation) -> bool:
     """Return whether the one delivery is noted as delivered."""
-
-    async def noted() -> bool:
-        async with opened(installation.database_url) as database:
-            return bool(await value(database, "SELECT is_delivered FROM notice_deliveries WHERE via = 'webhook'"))
-
-    return asyncio.run(noted())
+    noted = "SELECT is_delivered FROM notice_deliveries WHERE via = 'webhook'"
+    return bool(on_database(installation.database_url, value, noted))

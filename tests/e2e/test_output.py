@@ -1,13 +1,12 @@
 """Commands whose output cannot be written: a secret is shown once, so nobody may lose one unawares (section D9)."""
 
-import asyncio
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from stoplist.oauth.authentication import PresentedCredentials, find_client, is_authenticated
-from tests.builders import audit_rows, opened
+from stoplist.oauth.authentication import find_client, is_authenticated
+from tests.builders import audit_rows, on_database
 from tests.cli.command_line import CommandResult
 from tests.constants import PATIENCE_S
 from tests.e2e.server_process import STOPLIST, Installation
@@ -48,22 +47,12 @@ def assert_is_refused(result: CommandResult, text: str) -> None:
 
 
 def audit_actions(installation: Installation) -> list[str]:
-    async def actions() -> list[str]:
-        async with opened(installation.database_url) as database:
-            return [row.action for row in await audit_rows(database)]
-
-    return asyncio.run(actions())
+    return [row.action for row in on_database(installation.database_url, audit_rows)]
 
 
 def is_secret_of(installation: Installation, key: Key) -> bool:
     """Return whether the key's secret is valid."""
-
-    async def look() -> bool:
-        async with opened(installation.database_url) as database:
-            shown = PresentedCredentials(client_id=key.client_id, client_secret=key.client_secret)
-            return is_authenticated(await find_client(database, key.client_id), shown)
-
-    return asyncio.run(look())
+    return is_authenticated(on_database(installation.database_url, find_client, key.client_id), key.presented)
 
 
 CREATE = ("key", "create", "--label", "x", "--org", "acme")

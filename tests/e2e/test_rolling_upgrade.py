@@ -12,7 +12,7 @@ import pytest
 from stoplist import __version__
 from stoplist.db import schema
 from stoplist.db.schema import Deployment, Migration, MigrationResult, load_migrations
-from tests.builders import NEWEST, opened
+from tests.builders import NEWEST, on_database, opened
 from tests.constants import HIGH_LIMIT
 from tests.e2e import load
 from tests.e2e.conftest import postgresql_installation
@@ -78,7 +78,7 @@ def test_servers_keep_working_and_restart_after_the_next_migration(installation:
         assert server.terminate() == 0
         assert not [line for line in server.log.lines if line.get("level") in ("error", "warning")], server.log.text
     installation.ok("migrate")
-    assert asyncio.run(_read_deployment(installation)) == AFTERWARDS, "nothing is taken back"
+    assert on_database(installation.database_url, schema.read) == AFTERWARDS, "nothing is taken back"
     assert installation.json("key", "list")[0]["client_id"] == key.client_id
     with installation.serving() as server:
         assert set(stored) <= set(asyncio.run(_read_all(server, key)))
@@ -108,11 +108,6 @@ async def _migrate_as_next(installation: Installation) -> None:
         )
         assert done == MigrationResult(NEWEST, NEWEST + 1, None)
         assert await schema.read(database) == AFTERWARDS
-
-
-async def _read_deployment(installation: Installation) -> Deployment | None:
-    async with opened(installation.database_url) as database:
-        return await schema.read(database)
 
 
 async def _run_rounds(partners: list[_Partner], work: list["asyncio.Task[None]"]) -> None:

@@ -19,16 +19,15 @@ import asyncpg
 import pytest
 
 from stoplist.clock import Clock
-from stoplist.db import schema
+from stoplist.db import Database, schema
 from stoplist.db.opening import single_server_lock
-from stoplist.db.schema import load_migrations
 from stoplist.errors import Refused, SettingsError, StoplistError
 from stoplist.maintenance.copy import copy
 from stoplist.maintenance.copy.copy import Step
 from stoplist.maintenance.copy.tables import OWN_TABLES
 from stoplist.maintenance.copy.target import CopyTarget
 from stoplist.oauth.tokens import TokenState, find_refresh_token
-from tests.builders import STRANGER, audit_rows, find_bearer, opened, rotate_token
+from tests.builders import NEWEST, STRANGER, audit_rows, find_bearer, migrate_to, on_database, opened, rotate_token
 from tests.constants import ROOT
 from tests.migration_fixture import (
     ADDRESSES,
@@ -147,13 +146,8 @@ def test_the_source_is_not_changed(move: Move) -> None:
 
 def test_the_audit_says_who_copied_when_and_how_much(move: Move) -> None:
     """One row, after all those of the source."""
-
-    async def last() -> Any:
-        async with opened(move.target_url, pool_size=2) as database:
-            return (await audit_rows(database))[-1]
-
     result = move.copy()
-    row = asyncio.run(last())
+    row = on_database(move.target_url, audit_rows)[-1]
     assert (row.actor, row.action, row.target) == ("command tester", "database.copied", "database")
     assert row.detail == {"rows": sum(result.rows.values())}
     assert abs(row.at_ms - Clock().now_ms()) < 60_000  # by the clock of the target
@@ -194,13 +188,11 @@ def test_numbering_continues_after_the_last_row(move: Move) -> None:
     move.copy()
     before = move.target_rows()
 
-    async def body() -> None:
-        async with opened(move.target_url, pool_size=2) as database:
-            deployment = OptOutDeployment(database, move.clock)
-            organization = await deployment.new_organization()
-            assert organization.organization_id == max(row[0] for row in before["organizations"]) + 1
+    async def body(database: Database) -> None:
+        organization = await OptOutDeployment(database, move.clock).new_organization()
+        assert organization.organization_id == max(row[0] for row in before["organizations"]) + 1
 
-    asyncio.run(body())
+    on_database(move.target_url, body)
     for table, column in (("token_pairs", "pair_id"), ("audit", "audit_id")):
         query = f"SELECT nextval(pg_get_serial_sequence('{table}', '{column}'))"
         assert PostgresqlServer(move.target_url).value(query) > max(row[0] for row in before[table])
@@ -522,13 +514,8 @@ def test_a_target_in_another_encoding_is_refused(move: Move, postgresql: Postgre
     name = f"{move.target_url.rsplit('/', 1)[1]}_latin"
     postgresql.execute(f'CREATE DATABASE "{name}" TEMPLATE template0 ENCODING LATIN1 LOCALE "C"')
     latin = move._replace(target_url=postgresql.url(name))
-
-    async def migrate() -> None:
-        async with opened(latin.target_url, pool_size=2) as database:
-            await schema.migrate(database, environment="development", now_ms=0)
-
     try:
-        asyncio.run(migrate())
+        on_database(latin.target_url, migrate_to, NEWEST)
         with pytest.raises(Refused, match="UTF8"):
             latin.copy()
     finally:
@@ -569,18 +556,12 @@ def test_a_copy_keeps_others_from_serving_or_changing_the_source(move: Move) -> 
 def test_no_program_uses_the_target_of_an_unfinished_copy(move: Move) -> None:
     """Servers, commands and `migrate` alike refuse it and say how to finish the copy."""
     move.interrupt()
-
-    async def body() -> None:
-        async with opened(move.target_url, pool_size=2) as database:
-            deployment = await schema.read(database)
-            assert deployment is not None
-            newest = load_migrations()[-1].number
-            with pytest.raises(SettingsError, match=r"stoplist copy.*same command again"):
-                schema.check(deployment, environment=None, newest=newest)
-            with pytest.raises(SettingsError, match="stoplist copy"):
-                await schema.migrate(database, environment="development", now_ms=0)
-
-    asyncio.run(body())
+    deployment = on_database(move.target_url, schema.read)
+    assert deployment is not None
+    with pytest.raises(SettingsError, match=r"stoplist copy.*same command again"):
+        schema.check(deployment, environment=None, newest=NEWEST)
+    with pytest.raises(SettingsError, match="stoplist copy"):
+        on_database(move.target_url, migrate_to, NEWEST)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 Source: docs/interface.md section D1, Schema.
 """
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,7 @@ from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.feed import complete_digest_keys
 from stoplist.unsubscribes.model import OptOutStores
 from tests import releases
-from tests.builders import ADMINISTRATOR, audit_rows, in_a_loop, migrated, opened
+from tests.builders import ADMINISTRATOR, NEWEST, audit_rows, in_a_loop, migrated, on_database
 from tests.db.catalogue import catalogue
 from tests.e2e.partners import Follower
 from tests.fakes import FakeClock
@@ -86,16 +85,11 @@ def upgraded(version: str, empty_database_url: str) -> Iterator[Upgraded]:
 
 def test_a_server_asks_for_the_migration(version: str, empty_database_url: str) -> None:
     """And says so of a database that is only read."""
-
-    async def body() -> None:
-        async with opened(empty_database_url) as database:
-            deployment = await schema.read(database)
-            assert deployment is not None
-            with pytest.raises(SettingsError, match="run `stoplist migrate`"):
-                schema.check(deployment, environment="development", newest=schema.load_migrations()[-1].number)
-
     releases.restore(version, empty_database_url)
-    asyncio.run(body())
+    deployment = on_database(empty_database_url, schema.read)
+    assert deployment is not None
+    with pytest.raises(SettingsError, match="run `stoplist migrate`"):
+        schema.check(deployment, environment="development", newest=NEWEST)
 
 
 def test_the_schema_becomes_that_of_a_new_database(

@@ -6,13 +6,13 @@ import sqlite3
 import subprocess
 from contextlib import closing
 
-import asyncpg
 import pytest
 
 from stoplist.db.opening import sqlite_path
 from tests.lists.imports.importer import Importer, list_of
 from tests.lists.uploads.uploader import Uploader
 from tests.rights.eraser import erase
+from tests.services.postgresql import run_statements
 from tests.unsubscribes.partner import back, opt_out_deployment, out
 
 LONG_AGO = "2001-09-09T01:46:40Z"
@@ -33,13 +33,9 @@ async def _fill_and_erase(database_url: str) -> None:
         await organization.submit(out(ANN, source=SOURCE))
 
 
-async def _all_rows(database_url: str) -> bytes:
-    connection = await asyncpg.connect(database_url)
-    try:
-        tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
-        rows = [await connection.fetch(f'SELECT t::text FROM "{table[0]}" t') for table in tables]  # noqa: S608
-    finally:
-        await connection.close()
+def _all_rows(database_url: str) -> bytes:
+    tables = run_statements(database_url, "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+    rows = [run_statements(database_url, f'SELECT t::text FROM "{table[0]}" t') for table in tables]  # noqa: S608
     return "\n".join(row[0] for some in rows for row in some).encode()
 
 
@@ -56,7 +52,7 @@ def test_no_byte_of_sqlite_holds_the_address(sqlite_url: str) -> None:
 
 def test_no_row_of_postgresql_holds_the_address(postgresql_url: str) -> None:
     asyncio.run(_fill_and_erase(postgresql_url))
-    _assert_forgotten(asyncio.run(_all_rows(postgresql_url)))
+    _assert_forgotten(_all_rows(postgresql_url))
 
 
 @pytest.mark.slow

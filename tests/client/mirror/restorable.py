@@ -1,6 +1,5 @@
 """A server whose database can be restored to an earlier state while it runs."""
 
-import asyncio
 import itertools
 import sqlite3
 from contextlib import closing
@@ -8,7 +7,7 @@ from pathlib import Path
 
 from stoplist.clock import Clock
 from stoplist.maintenance.after_restore import after_restore
-from tests.builders import ADMINISTRATOR, opened
+from tests.builders import ADMINISTRATOR, on_database
 from tests.client.partners import Partner, Service
 
 
@@ -34,7 +33,9 @@ class Restorable:
         """Restore a backup, or restore nothing; all cursors and tokens are refused afterwards."""
         if backup is not None:
             _copy(backup, self._database)
-        asyncio.run(_after_restore(self.service.installation.database_url))
+        on_database(
+            self.service.installation.database_url, lambda database: after_restore(ADMINISTRATOR, database, Clock())
+        )
 
 
 def give_out_digest(service: Service, org_slug: str, digest: str) -> None:
@@ -52,8 +53,3 @@ def _copy(source: Path, target: Path) -> None:
     """Copy in one transaction, so that the server can go on meanwhile."""
     with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target, timeout=60)) as new:
         old.backup(new)
-
-
-async def _after_restore(database_url: str) -> None:
-    async with opened(database_url) as database:
-        await after_restore(ADMINISTRATOR, database, Clock())

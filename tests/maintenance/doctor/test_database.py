@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stoplist.db.schema import Deployment, load_migrations, migrate
+from stoplist.db.schema import Deployment
 from stoplist.maintenance.doctor.assessments import (
     assess_clock_offset,
     assess_connections,
@@ -17,7 +17,7 @@ from stoplist.maintenance.doctor.assessments import (
     assess_role,
 )
 from stoplist.maintenance.doctor.database import DatabaseFindings, database
-from tests.builders import NEWEST, execute, migrated, opened
+from tests.builders import NEWEST, execute, migrate_to, migrated, on_database
 from tests.maintenance.doctor.installation import settings, statuses, texts
 
 REST = ("schema", "environment", "copy", "role", "durability", "clock", "connections")
@@ -134,12 +134,7 @@ def test_an_unfinished_copy_is_wrong(tmp_path: Path, database_url: str) -> None:
 
 def test_a_schema_of_the_first_release_has_no_feeds(tmp_path: Path, database_url: str) -> None:
     """It is old, but the checks do not fail."""
-
-    async def body() -> None:
-        async with opened(database_url) as target:
-            await migrate(target, environment="development", now_ms=0, migrations=load_migrations()[:1])
-
-    asyncio.run(body())
+    on_database(database_url, migrate_to, 1)
     result = check(tmp_path, database_url)
     assert statuses(result.findings)["schema"] == "wrong"
     assert "`stoplist migrate`" in texts(result.findings, "wrong")

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from stoplist.db.schema import load_migrations, migrate
 from stoplist.maintenance.doctor.feed_states import assess, feed_states
 from stoplist.maintenance.doctor.finding import Finding
 from stoplist.proof.feed_states import Comparison
-from tests.builders import execute, opened
+from tests.builders import execute, migrate_to, on_database
 from tests.maintenance.doctor.installation import settings
 from tests.unsubscribes.partner import opt_out_deployment, out
 
@@ -65,11 +64,7 @@ def test_an_examined_file_is_not_written_to(tmp_path: Path, sqlite_url: str) -> 
 
 
 def test_a_schema_without_states_is_not_checked(tmp_path: Path, empty_database_url: str) -> None:
-    async def body() -> None:
-        async with opened(empty_database_url) as database:
-            await migrate(database, environment="development", now_ms=0, migrations=load_migrations()[:9])
-
-    asyncio.run(body())
+    on_database(empty_database_url, migrate_to, 9)
     found = examined(tmp_path, empty_database_url)
     assert (found.status, "`stoplist migrate`" in found.text) == ("not checked", True)
 

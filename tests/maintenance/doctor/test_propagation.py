@@ -3,12 +3,11 @@
 import asyncio
 from pathlib import Path
 
-from stoplist.db.schema import load_migrations, migrate
 from stoplist.maintenance.doctor.propagation import propagated
 from stoplist.proof.follower import MUST_FOLLOW
 from stoplist.proof.marks import set_mark
 from stoplist.unsubscribes.channel import CHANNELS
-from tests.builders import ADMINISTRATOR, execute, opened
+from tests.builders import ADMINISTRATOR, execute, migrate_to, on_database
 from tests.maintenance.doctor.installation import settings
 from tests.unsubscribes.partner import opt_out_deployment, out
 
@@ -39,10 +38,6 @@ def test_a_key_that_is_behind_is_a_warning(tmp_path: Path, database_url: str) ->
 
 
 def test_a_schema_without_positions_is_not_checked(tmp_path: Path, empty_database_url: str) -> None:
-    async def body() -> None:
-        async with opened(empty_database_url) as database:
-            await migrate(database, environment="development", now_ms=0, migrations=load_migrations()[:14])
-
-    asyncio.run(body())
+    on_database(empty_database_url, migrate_to, 14)
     found = asyncio.run(propagated(settings(tmp_path, DATABASE_URL=empty_database_url)))
     assert (found.status, "`stoplist migrate`" in found.text) == ("not checked", True)

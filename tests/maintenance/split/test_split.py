@@ -24,7 +24,7 @@ from stoplist.maintenance.split import exclusive
 from stoplist.maintenance.split.exclusive import ComparedTables, Report
 from stoplist.maintenance.split.split import SplitResult, join_feeds, split_feeds
 from stoplist.settings import Settings, load
-from tests.builders import ADMINISTRATOR, STRANGER, apart, execute, migrated, opened
+from tests.builders import ADMINISTRATOR, STRANGER, apart, execute, migrated, on_database, opened
 from tests.constants import PATIENCE_S
 from tests.fakes import FakeClock
 from tests.migration_fixture import fill_every_table, rows_of
@@ -397,16 +397,12 @@ async def copy_rows(source: Any, target: Any, tables: Iterable[str]) -> None:
 
 def open_feed_in_older_program(two: Two) -> None:
     """Store what a server would that was started before the split, and takes the accounts for everything."""
-
-    async def body() -> None:
-        async with opened(two.accounts, pool_size=2) as database:
-            await execute(
-                database,
-                "INSERT INTO feeds (feed_id, organization_id, channel, generation, head_seq, writes) "
-                "VALUES (17, 1, 'email', 'g', 0, 0)",
-            )
-
-    asyncio.run(body())
+    on_database(
+        two.accounts,
+        execute,
+        "INSERT INTO feeds (feed_id, organization_id, channel, generation, head_seq, writes) "
+        "VALUES (17, 1, 'email', 'g', 0, 0)",
+    )
 
 
 def put_real_entry_into_outbox(two: Two) -> None:
