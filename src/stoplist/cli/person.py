@@ -34,7 +34,7 @@ _MAX_LISTED = 100_000
 
 @click.group("person", cls=CommandGroup)
 def command() -> None:
-    """Answer what people ask about their own data: show it, or erase somebody who goes on being barred.
+    """Answer people's requests about their own data: show it, or erase a person, who stays barred.
 
     The people who use the admin pages are under `stoplist user`.
     """
@@ -106,9 +106,9 @@ def erase(
         _erase_from(Path(from_file), data_dir, is_all_upgraded=is_all_upgraded, as_json=as_json)
         return
     if channel is None:
-        raise click.UsageError("Say --channel.")
+        raise click.UsageError("Give --channel.")
     if (org_slug is not None) == everywhere:
-        raise click.UsageError("Say where: --org SLUG, or --everywhere.")
+        raise click.UsageError("Give --org SLUG or --everywhere.")
     typed = [_read_address(address)] if address is not None else _read_list(Path(list_file or ""))
     addresses = _canonical(typed, channel)
     if not is_confirmed:

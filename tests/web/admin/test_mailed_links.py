@@ -61,6 +61,21 @@ def test_the_link_of_a_new_person_is_sent(mailing: Pages) -> None:
     assert person(mailing, address).has_password
 
 
+@pytest.mark.parametrize("path", ["/settings/people/new", "/organizations/acme/people/new"])
+def test_the_form_for_a_person_says_what_becomes_of_the_link(pages: Pages, mailing: Pages, path: str) -> None:
+    """It is sent, or shown on the next page if this deployment sends no e-mail."""
+    shown, sent = pages.signed_in("administrator").get(path).html, mailing.signed_in("administrator").get(path).html
+    assert ("does not send e-mail" in shown, "next page shows" in shown, "by e-mail" in shown) == (True, True, False)
+    assert ("does not send e-mail" in sent, "next page shows" in sent, "by e-mail" in sent) == (False, False, True)
+
+
+def test_the_form_of_an_invitation_says_what_becomes_of_the_link(pages: Pages, mailing: Pages) -> None:
+    slug = organization(mailing)
+    admin = new_person(mailing, roles={slug: "admin"})
+    html = admin.browser.get(f"/organizations/{slug}/people/new").html
+    assert ("does not send e-mail" in html, "next page shows" in html, "by e-mail" in html) == (False, False, True)
+
+
 def test_a_new_link_is_sent(mailing: Pages) -> None:
     other, mailbox = new_person(mailing, roles={"acme": "viewer"}), Mailbox(mailing)
     browser, path = mailing.signed_in("administrator"), f"/settings/people/{quote(other.email)}/link"

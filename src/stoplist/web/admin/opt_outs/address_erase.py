@@ -1,4 +1,4 @@
-"""Erase the person of an address, also one found by no record's page, in one organization or in several at once.
+"""Erase the person of an address, in one organization or in several at once, even if nothing is recorded about them.
 
 The address is posted, so that no URL, log or browser history holds it. Source: docs/interface.md section D13.
 """

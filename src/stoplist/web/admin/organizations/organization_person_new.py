@@ -23,7 +23,7 @@ async def form(request: PageRequest) -> HtmlPage:
 
 
 async def add(request: PageRequest) -> HtmlPage | Redirect:
-    """Give the person the role, for an administrator: a new person gets an account, whose link is shown once.
+    """Give the person the role, for an administrator: a new person gets an account, whose link is sent or shown once.
 
     For an admin of the organization, offer the role: the answer is the same whether there is an account or not.
     """

@@ -24,7 +24,7 @@ async def form(request: PageRequest) -> HtmlPage:
 
 
 async def create(request: PageRequest) -> HtmlPage:
-    """Create the person and show their sign-in link once."""
+    """Create the person; send them their sign-in link or, if this deployment sends no e-mail, show it once."""
     access, org_slug = request.form.text("role"), request.form.text("org_slug")
     has_role = access not in (_ADMINISTRATOR, "none")
     if has_role and not org_slug:
