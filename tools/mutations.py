@@ -120,7 +120,7 @@ def _clone(folder: Path, rev: str) -> Path:
         fcntl.flock(os.open(folder, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise SystemExit(f"Another run uses {folder}: wait for it, or name another --folder.") from None
-    _output("git", "-C", str(folder), "fetch", "--quiet", "origin")
+    _output("git", "-C", str(folder), "fetch", "--quiet", str(ROOT), rev)  # the folder may be of another checkout
     _output("git", "-C", str(folder), "checkout", "--quiet", "--force", "--detach", rev)
     _output("make", "--silent", "--directory", str(folder), ".venv/.development")
     return folder
