@@ -52,11 +52,15 @@ def new_person(pages: Pages, *, is_administrator: bool = False, roles: dict[str,
     return NewPerson(address, Browser(pages.app, token))
 
 
+def admin_of(pages: Pages, slug: str) -> NewPerson:
+    """Create an admin of the organization who is signed in."""
+    return new_person(pages, roles={slug: "admin"})
+
+
 def sign_in(pages: Pages, address: str, password: str = PASSWORD) -> tuple[Browser, PageResponse]:
     """Sign the person in with another browser; return it and the answer."""
     browser = pages.stranger()
-    form = browser.get(SIGN_IN_PATH).form(SIGN_IN_PATH)
-    return browser, browser.send(form, email=address, password=password)
+    return browser, browser.submit_form(SIGN_IN_PATH, email=address, password=password)
 
 
 def use_shown_link(pages: Pages, shown: PageResponse) -> PageResponse:

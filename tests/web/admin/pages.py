@@ -96,6 +96,10 @@ class Browser:
             return self.get(f"{form.action}?{urlencode(form.filled(**changes))}")
         return self.post(form.action, form.filled(**changes))
 
+    def submit_form(self, path: str, **changes: str | Sequence[str] | None) -> PageResponse:
+        """Fill in and send the form of the page at `path` that leads to the same path."""
+        return self.send(self.get(path).form(path), **changes)
+
     def follow(self, answer: PageResponse) -> PageResponse:
         """Follow a redirect."""
         assert answer.status == 303, answer.text

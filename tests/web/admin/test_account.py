@@ -25,11 +25,6 @@ CODE_PATH = "/settings/sign-in/code"
 ANOTHER = "quite another pass phrase"
 
 
-def submit_form(browser: Browser, path: str, **changes: str | None) -> PageResponse:
-    """Fill in and send the form of the page at `path`."""
-    return browser.send(browser.get(path).form(path), **changes)
-
-
 def change_password(me: NewPerson, **changes: str) -> PageResponse:
     """Send the form with valid values, except for `changes`."""
     typed = {"current": PASSWORD, "new": ANOTHER, "repeated": ANOTHER} | changes
@@ -191,7 +186,7 @@ def test_a_demanded_second_step_is_turned_on_and_stays(pages: Pages) -> None:
     shown = demanded.get(ACCOUNT)
     assert shown.status == 200
     assert OFF not in shown.links
-    refused = submit_form(demanded, OFF, password=PASSWORD)
+    refused = demanded.submit_form(OFF, password=PASSWORD)
     assert refused.status == 422
     assert "required of you" in refused.text
     assert person(pages, me.email).has_two_step
@@ -239,11 +234,11 @@ def test_turning_two_step_sign_in_off_needs_the_password(pages: Pages) -> None:
     turn_two_step_on(pages, me.browser)
     assert OFF in me.browser.get(ACCOUNT).links
     assert "sign in with your password only" in me.browser.get(OFF).text
-    refused = submit_form(me.browser, OFF, password="not the password")
+    refused = me.browser.submit_form(OFF, password="not the password")
     assert refused.status == 422
     assert 'id="password-problem"' in refused.html
     assert person(pages, me.email).has_two_step
-    assert submit_form(me.browser, OFF, password=PASSWORD).location == f"{ACCOUNT}?note=two-step-off"
+    assert me.browser.submit_form(OFF, password=PASSWORD).location == f"{ACCOUNT}?note=two-step-off"
     assert sign_in(pages, me.email)[1].status == 303
 
 
@@ -251,10 +246,10 @@ def test_new_recovery_codes_need_the_password(pages: Pages) -> None:
     """The old codes stop working."""
     me = new_person(pages)
     _, before = turn_two_step_on(pages, me.browser)
-    refused = submit_form(me.browser, CODES, password="not the password")
+    refused = me.browser.submit_form(CODES, password="not the password")
     assert refused.status == 422
     assert 'id="password-problem"' in refused.html
-    made = submit_form(me.browser, CODES, password=PASSWORD)
+    made = me.browser.submit_form(CODES, password=PASSWORD)
     assert made.status == 200
     after = recovery_codes(made)
     assert len(set(after) - set(before)) == 10

@@ -72,8 +72,7 @@ def test_what_imports_kept_of_an_address_is_erased_without_a_record(pages: Pages
     for _ in range(2):
         found = browser.post("/unsubscribes", {"address": "ann@rejected.example"})
         assert "/unsubscribes/erase" in found.links
-        form = browser.get("/unsubscribes/erase").form("/unsubscribes/erase")
-        page = browser.send(form, address="Ann@rejected.example", channel="email")
+        page = browser.submit_form("/unsubscribes/erase", address="Ann@rejected.example", channel="email")
         assert "Rows that an import rejected" in page.text
         notes.append(browser.send(page.form("/unsubscribes/erase"), word="erase").location)
     assert notes == ["/unsubscribes?note=person-left-imports", "/unsubscribes?note=person-unknown"]

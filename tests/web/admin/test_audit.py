@@ -14,7 +14,7 @@ from stoplist.oauth.credentials import Changes, create_credential, update_creden
 from stoplist.organizations.organizations import rename_organization
 from tests.builders import ADMINISTRATOR
 from tests.constants import DAY_S
-from tests.web.admin.creation import new_name, new_person, organization
+from tests.web.admin.creation import admin_of, new_name, new_person, organization
 from tests.web.admin.opt_outs import clock_of
 from tests.web.admin.pages import ROLES, Browser, PageResponse, Pages
 
@@ -33,7 +33,7 @@ def rows_of(shown: PageResponse) -> list[str]:
 
 def filtered(browser: Browser, **filters: str) -> PageResponse:
     """Send the filter form with these values."""
-    return browser.send(browser.get("/audit").form("/audit"), **filters)
+    return browser.submit_form("/audit", **filters)
 
 
 def exported(browser: Browser, query: str = "") -> list[dict[str, str]]:
@@ -87,7 +87,7 @@ def test_a_target_links_to_its_page(pages: Pages) -> None:
     administrator = new_person(pages, is_administrator=True)
     slug = organization(pages, default_group="Newsletter")
     key = key_of(pages, slug)
-    new_person(pages, roles={slug: "admin"})
+    admin_of(pages, slug)
     shown = administrator.browser.get("/audit")
     links = {link for link in shown.links if re.match(r"/(settings/(keys|people)|organizations)/.", link)}
     assert {f"/settings/keys/{key}", f"/organizations/{slug}", administrator.page} <= links
@@ -109,7 +109,7 @@ def test_an_admin_only_reads_about_their_organizations(pages: Pages) -> None:
     """Page and file agree."""
     ahead_of_others(pages)
     slug, other = organization(pages), organization(pages)
-    admin = new_person(pages, roles={slug: "admin"})
+    admin = admin_of(pages, slug)
     record(pages, "database.restored", "database")
     for browser in (admin.browser, new_person(pages, is_administrator=True).browser):
         is_admin = browser is admin.browser
@@ -128,9 +128,11 @@ def test_entries_are_filtered(pages: Pages) -> None:
     """Person (in any spelling), action, target and days filter alone and combined; both days are included."""
     clock_of(pages).advance(400 * DAY_S)
     slug = organization(pages)
-    admin = new_person(pages, roles={slug: "admin"})
-    form = admin.browser.get("/settings/keys/new").form("/settings/keys/new")
-    assert admin.browser.send(form, label="Mine", organizations=[slug], permissions=["read"]).status == 200
+    admin = admin_of(pages, slug)
+    assert (
+        admin.browser.submit_form("/settings/keys/new", label="Mine", organizations=[slug], permissions=["read"]).status
+        == 200
+    )
     first_day = "2048-02-19"
     clock_of(pages).advance(2 * DAY_S)
     pages.administer(rename_organization, slug=slug, name="Renamed")

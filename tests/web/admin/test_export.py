@@ -12,7 +12,7 @@ from stoplist.web.admin.app import _send_while_wanted
 from stoplist.web.admin.page_request import Download
 from stoplist.web.body import ClientGone
 from stoplist.web.request_context import Message
-from tests.web.admin.creation import new_person
+from tests.web.admin.creation import admin_of, new_person
 from tests.web.admin.opt_outs import clock_of, group_id, new_organization
 from tests.web.admin.pages import Browser, PageResponse, Pages
 
@@ -92,7 +92,7 @@ def test_only_admins_are_offered_an_export(pages: Pages) -> None:
     here = f"/unsubscribes/{partner.slug}/email"
     viewer = new_person(pages, roles={partner.slug: "viewer"}).browser
     assert not [link for link in viewer.get(f"{here}?status=unsubscribed").links if "export" in link]
-    admin = new_person(pages, roles={partner.slug: "admin"}).browser
+    admin = admin_of(pages, partner.slug).browser
     assert f"{here}/export" in admin.get(here).links
     assert addresses(admin.get(f"{here}/export/file")) == ["ann@example.com"]
     for query, status in (("format=xls", 422), ("group=grp_x", 422), ("status=x", 422), ("from=x", 422)):

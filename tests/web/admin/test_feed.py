@@ -22,7 +22,7 @@ def listed(shown: PageResponse, slug: str, channel: str = "email") -> list[str]:
 def filtered(browser: Browser, slug: str, **filters: str) -> PageResponse:
     """Send the filter form with these values."""
     path = f"/unsubscribes/{slug}/email"
-    return browser.send(browser.get(path).form(path), **filters)
+    return browser.submit_form(path, **filters)
 
 
 def test_records_are_listed_once_newest_change_first(pages: Pages) -> None:

@@ -68,16 +68,14 @@ def test_sign_in_leads_back_to_the_requested_page(pages: Pages) -> None:
 )
 def test_sign_in_never_leads_to_another_site(pages: Pages, elsewhere: str) -> None:
     stranger = pages.stranger()
-    form = stranger.get(SIGN_IN_PATH).form(SIGN_IN_PATH)
-    inside = stranger.send(form, email=email("viewer"), password=PASSWORD, next=elsewhere)
+    inside = stranger.submit_form(SIGN_IN_PATH, email=email("viewer"), password=PASSWORD, next=elsewhere)
     assert (inside.status, inside.location) == (303, "/")
 
 
 def test_the_session_cookie_is_bound_to_this_host(pages: Pages) -> None:
     """`__Host-`, Secure, HttpOnly, SameSite (RFC 6265bis)."""
     stranger = pages.stranger()
-    form = stranger.get(SIGN_IN_PATH).form(SIGN_IN_PATH)
-    inside = stranger.send(form, email=email("viewer"), password=PASSWORD)
+    inside = stranger.submit_form(SIGN_IN_PATH, email=email("viewer"), password=PASSWORD)
     cookie = inside.header("set-cookie")
     assert cookie is not None
     name, _, attributes = cookie.partition("=")
@@ -103,7 +101,7 @@ def test_sign_in_replaces_a_planted_session(pages: Pages) -> None:
 def test_sign_out_ends_the_session(pages: Pages) -> None:
     """A copy of the cookie is worthless."""
     browser = pages.stranger()
-    browser.send(browser.get(SIGN_IN_PATH).form(SIGN_IN_PATH), email=email("viewer"), password=PASSWORD)
+    browser.submit_form(SIGN_IN_PATH, email=email("viewer"), password=PASSWORD)
     token = browser.token
     out = browser.post("/settings/sign-out")
     assert out.status == 303
@@ -175,8 +173,7 @@ def test_labels_are_escaped(pages: Pages, label: str) -> None:
 def test_an_invalid_label_is_refused_and_kept(pages: Pages, label: str) -> None:
     """10 000 characters, text direction marks, several lines."""
     browser = pages.signed_in("administrator")
-    form = browser.get("/settings/keys/new").form("/settings/keys/new")
-    refused = browser.send(form, label=label, organizations=["acme"], permissions=["read"])
+    refused = browser.submit_form("/settings/keys/new", label=label, organizations=["acme"], permissions=["read"])
     assert refused.status == 422
     assert 'id="label-problem"' in refused.html
     assert 'aria-invalid="true"' in refused.html

@@ -24,7 +24,7 @@ from stoplist.web.app import build_app
 from stoplist.web.body import ClientGone, StreamedBody
 from stoplist.web.request_context import SIGN_IN_PATH
 from tests.builders import ADMINISTRATOR, contents, sql
-from tests.web.admin.creation import NewPerson, new_person, organization
+from tests.web.admin.creation import admin_of, new_person, organization
 from tests.web.admin.opt_outs import clock_of, group_id, new_organization, record_of
 from tests.web.admin.pages import Browser, PageResponse, Pages, read
 from tests.web.admin.uploading import checked, form_body, form_to, here, imported, send, uploaded, work
@@ -39,10 +39,6 @@ async def submissions_of(pages: Pages, path: str) -> list[str]:
     statement = sql("SELECT submission_id FROM import_parts WHERE import_id = :import_id ORDER BY first_row")
     rows = await pages.app.database.all(statement, import_id=path.rpartition("/")[2])
     return [row["submission_id"] for row in rows]
-
-
-def admin_of(pages: Pages, slug: str) -> NewPerson:
-    return new_person(pages, roles={slug: "admin"})
 
 
 def previewed(browser: Browser, page: PageResponse, **choices: str) -> PageResponse:

@@ -41,8 +41,7 @@ def test_one_organization_needs_no_filter(pages: Pages) -> None:
 def test_a_key_can_need_its_secret_for_a_refresh(pages: Pages) -> None:
     """The forms of a new key and of its settings; off unless it is chosen."""
     browser = pages.signed_in("admin")
-    form = browser.get("/settings/keys/new").form("/settings/keys/new")
-    made = browser.send(form, label="Careful", organizations="acme", refresh="needs_secret")
+    made = browser.submit_form("/settings/keys/new", label="Careful", organizations="acme", refresh="needs_secret")
     (path,) = {link for link in made.links if link.startswith("/settings/keys/svc_ci_") and not link.endswith("sheet")}
     assert "Needs the secret" in browser.get(path).text
     assert "together with the secret" in browser.get(f"{path}/sheet").text
@@ -57,7 +56,7 @@ def test_a_replacement_links_to_the_old_key(pages: Pages) -> None:
     key = pages.administer(create_credential, label="To be replaced", organizations=["acme"]).credential
     browser = pages.signed_in("admin")
     path = f"/settings/keys/{key.client_id}/replace"
-    made = browser.send(browser.get(path).form(path))
+    made = browser.submit_form(path)
     assert "keeps working" in made.text
     assert f"/settings/keys/{key.client_id}" in made.links
 

@@ -10,7 +10,7 @@ from tests.web.admin.pages import Pages
 
 def new_key(pages: Pages, slug: str) -> LinkKey:
     browser, path = pages.signed_in("administrator"), f"/organizations/{slug}/links/new"
-    made = browser.send(browser.get(path).form(path))
+    made = browser.submit_form(path)
     (link_key,) = re.findall(r"svc_lk_[0-9A-Za-z]{49}", made.text)
     return LinkKey(link_key)
 
@@ -61,7 +61,7 @@ def test_people_turned_away_are_shown(pages: Pages) -> None:
     slug = organization(pages)
     key = new_key(pages, slug)
     browser, here = pages.signed_in("administrator"), f"/organizations/{slug}/links"
-    browser.send(browser.get(f"{here}/{key.key_id}/revoke").form(f"{here}/{key.key_id}/revoke"), word="revoke")
+    browser.submit_form(f"{here}/{key.key_id}/revoke", word="revoke")
     for address in ("ann@example.com", "bob@example.com", "ann@example.com"):
         pages.app.request("GET", f"/u/{key.token(LinkContent('email', None, address))}")
     pages.app.run(pages.app.parts.link_events.flush(pages.app.database))
@@ -73,7 +73,7 @@ def test_a_retired_key_is_no_longer_offered_to_be_retired(pages: Pages) -> None:
     slug = organization(pages)
     key = new_key(pages, slug)
     browser, path = pages.signed_in("administrator"), f"/organizations/{slug}/links/{key.key_id}/retire"
-    shown = browser.follow(browser.send(browser.get(path).form(path)))
+    shown = browser.follow(browser.submit_form(path))
     assert "keep working" in shown.text
     assert path not in shown.links
     assert "retired already" in browser.get(path).text
@@ -83,9 +83,9 @@ def test_what_admins_set_is_on_the_opt_out_page(pages: Pages) -> None:
     slug = organization(pages)
     key = new_key(pages, slug)
     browser, path = pages.signed_in("administrator"), f"/organizations/{slug}/links/page"
-    refused = browser.send(browser.get(path).form(path), contact_line="privacy@a.example", accent_colour="red")
+    refused = browser.submit_form(path, contact_line="privacy@a.example", accent_colour="red")
     assert (refused.status, "six hexadecimal digits" in refused.text) == (422, True)
-    done = browser.send(browser.get(path).form(path), contact_line="privacy@<a>.example", accent_colour="#FFEE00")
+    done = browser.submit_form(path, contact_line="privacy@<a>.example", accent_colour="#FFEE00")
     assert "privacy@<a>.example" in browser.follow(done).text
     answer = pages.app.request("GET", f"/u/{key.token(LinkContent('email', None, 'ann@example.com'))}")
     assert b"privacy@&lt;a&gt;.example" in answer.body

@@ -49,8 +49,7 @@ def mailing(pages: Pages) -> Pages:
 def test_the_link_of_a_new_person_is_sent(mailing: Pages) -> None:
     """The page says to whom; the link opens the account."""
     browser, address, mailbox = mailing.signed_in("administrator"), new_address(), Mailbox(mailing)
-    form = browser.get("/settings/people/new").form("/settings/people/new")
-    made = browser.send(form, email=address, role="admin", org_slug="acme")
+    made = browser.submit_form("/settings/people/new", email=address, role="admin", org_slug="acme")
     assert (made.status, "token=" in made.html, "is sent to" in made.html) == (200, False, True)
     recipient, path = mailbox.link()
     assert recipient == address
@@ -79,7 +78,7 @@ def test_the_form_of_an_invitation_says_what_becomes_of_the_link(pages: Pages, m
 def test_a_new_link_is_sent(mailing: Pages) -> None:
     other, mailbox = new_person(mailing, roles={"acme": "viewer"}), Mailbox(mailing)
     browser, path = mailing.signed_in("administrator"), f"/settings/people/{quote(other.email)}/link"
-    made = browser.send(browser.get(path).form(path))
+    made = browser.submit_form(path)
     assert "token=" not in made.html
     assert mailbox.link()[0] == other.email
 
@@ -89,7 +88,7 @@ def test_a_link_that_was_replaced_is_not_sent(mailing: Pages) -> None:
     other, mailbox = new_person(mailing, roles={"acme": "viewer"}), Mailbox(mailing)
     browser, path = mailing.signed_in("administrator"), f"/settings/people/{quote(other.email)}/link"
     for _ in range(2):
-        browser.send(browser.get(path).form(path))
+        browser.submit_form(path)
     _, link = mailbox.link()
     assert mailing.stranger().get(link).status == 200
 
@@ -99,7 +98,7 @@ def test_an_invitation_is_sent(mailing: Pages) -> None:
     slug, mailbox, address = organization(mailing), Mailbox(mailing), new_address()
     admin = new_person(mailing, roles={slug: "admin"})
     browser, path = admin.browser, f"/organizations/{slug}/people/new"
-    made = browser.send(browser.get(path).form(path), email=address, role="viewer")
+    made = browser.submit_form(path, email=address, role="viewer")
     assert (made.status, "token=" in made.html, "is sent to" in made.html) == (200, False, True)
     recipient, link = mailbox.link()
     assert recipient == address
@@ -113,7 +112,7 @@ def test_an_invitation_that_does_not_stand_is_not_sent(mailing: Pages, is_replac
     browser = new_person(mailing, roles={slug: "admin"}).browser
     path = f"/organizations/{slug}/people/new"
     for _ in range(1 + is_replaced):
-        browser.send(browser.get(path).form(path), email=address, role="viewer")
+        browser.submit_form(path, email=address, role="viewer")
     if is_replaced:
         _, link = mailbox.link()
         assert mailing.stranger().get(link).status == 200
@@ -126,8 +125,7 @@ def test_an_invitation_that_does_not_stand_is_not_sent(mailing: Pages, is_replac
 def test_what_is_stored_shows_no_link(mailing: Pages) -> None:
     """A person who reads the database can use none of them."""
     browser, address = mailing.signed_in("administrator"), new_address()
-    form = browser.get("/settings/people/new").form("/settings/people/new")
-    browser.send(form, email=address, role="none")
+    browser.submit_form("/settings/people/new", email=address, role="none")
     stored = mailing.app.run(stored_texts(mailing))
     assert "token=" not in stored
     _, path = Mailbox(mailing).link()

@@ -15,7 +15,7 @@ STATED_REASON = "Asked at the front desk"
 def test_an_admin_records_an_opt_out(pages: Pages) -> None:
     """Any spelling is good; it is for the default group unless another is chosen, as of now, with the reason given."""
     browser = pages.signed_in("admin")
-    answer = browser.send(browser.get(PATH).form(PATH), address=" Front.Desk@Example.COM ", stated_reason=STATED_REASON)
+    answer = browser.submit_form(PATH, address=" Front.Desk@Example.COM ", stated_reason=STATED_REASON)
     assert answer.status == 303
     assert answer.location is not None
     assert "admin" not in answer.location.lower()
@@ -96,7 +96,7 @@ def test_an_invalid_value_is_refused_and_kept(pages: Pages, typed: dict[str, str
     before = pages.app.value("SELECT COUNT(*) AS number FROM submissions")
     browser = pages.signed_in("admin")
     filled = {"address": "wrong@example.com", "stated_reason": STATED_REASON} | typed
-    shown = browser.send(browser.get(PATH).form(PATH), **filled)
+    shown = browser.submit_form(PATH, **filled)
     assert shown.status == 422
     assert f'id="{field}-problem"' in shown.html
     assert "<script>" not in shown.html

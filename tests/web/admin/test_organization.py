@@ -6,7 +6,7 @@ from stoplist.organizations.groups import create_group
 from stoplist.organizations.organizations import close_organization
 from stoplist.web.request_context import INVITATION_PATH
 from tests.web.admin.creation import (
-    NewPerson,
+    admin_of,
     groups,
     link_path,
     new_address,
@@ -16,17 +16,7 @@ from tests.web.admin.creation import (
     sign_in,
     use_shown_link,
 )
-from tests.web.admin.pages import PASSWORD, Browser, PageResponse, Pages, email
-
-
-def submit_form(browser: Browser, path: str, **changes: str | None) -> PageResponse:
-    """Fill in and send the form of the page at `path`."""
-    return browser.send(browser.get(path).form(path), **changes)
-
-
-def admin_of(pages: Pages, slug: str) -> NewPerson:
-    return new_person(pages, roles={slug: "admin"})
-
+from tests.web.admin.pages import PASSWORD, Pages, email
 
 # Access.
 
@@ -84,14 +74,14 @@ def test_an_admin_renames_the_organization(pages: Pages) -> None:
     """The slug stays."""
     slug = organization(pages)
     browser = admin_of(pages, slug).browser
-    done = submit_form(browser, f"/organizations/{slug}/rename", name="Other & Sons")
+    done = browser.submit_form(f"/organizations/{slug}/rename", name="Other & Sons")
     assert done.location == f"/organizations/{slug}?note=organization-renamed"
     assert browser.follow(done).title == "Other & Sons · Stoplist"
 
 
 def test_an_invalid_name_is_refused(pages: Pages) -> None:
     slug = organization(pages)
-    refused = submit_form(admin_of(pages, slug).browser, f"/organizations/{slug}/rename", name="")
+    refused = admin_of(pages, slug).browser.submit_form(f"/organizations/{slug}/rename", name="")
     assert refused.status == 422
     assert 'id="name-problem"' in refused.html
 
@@ -147,13 +137,13 @@ def test_an_admin_creates_a_default_group(pages: Pages) -> None:
     slug = organization(pages)
     browser, path = admin_of(pages, slug).browser, f"/organizations/{slug}/groups/new"
     assert "default_group_not_configured" in browser.get(f"/organizations/{slug}").text
-    done = submit_form(browser, path, name="News")
+    done = browser.submit_form(path, name="News")
     assert done.location == f"/organizations/{slug}?note=group-created"
     shown = browser.follow(done)
     assert groups(pages, slug)["News"].is_default
     assert f'data-copies="{groups(pages, slug)["News"].group_id}"' in shown.html
     assert "default_group_not_configured" not in shown.text
-    submit_form(browser, path, name="Reminders")
+    browser.submit_form(path, name="Reminders")
     assert not groups(pages, slug)["Reminders"].is_default
 
 
@@ -161,7 +151,7 @@ def test_a_taken_group_name_is_refused(pages: Pages) -> None:
     """So a form sent twice creates one group."""
     slug = organization(pages, default_group="News")
     browser, path = admin_of(pages, slug).browser, f"/organizations/{slug}/groups/new"
-    refused = submit_form(browser, path, name="News", is_default="yes")
+    refused = browser.submit_form(path, name="News", is_default="yes")
     assert refused.status == 422
     assert 'id="name-problem"' in refused.html
     assert dict(refused.form(path).values) == {"name": "News", "is_default": "yes"}
@@ -174,8 +164,8 @@ def test_an_admin_renames_a_group(pages: Pages) -> None:
     pages.administer(create_group, org_slug=slug, name="Reminders")
     group_id = groups(pages, slug)["News"].group_id
     browser, path = admin_of(pages, slug).browser, f"/organizations/{slug}/groups/{group_id}/rename"
-    assert 'id="name-problem"' in submit_form(browser, path, name="Reminders").html
-    done = submit_form(browser, path, name="Weekly")
+    assert 'id="name-problem"' in browser.submit_form(path, name="Reminders").html
+    done = browser.submit_form(path, name="Weekly")
     assert done.location == f"/organizations/{slug}?note=group-renamed"
     assert groups(pages, slug)["Weekly"].group_id == group_id
 
@@ -189,7 +179,7 @@ def test_retiring_the_default_group_warns(pages: Pages) -> None:
     assert "cannot be undone" in browser.get(path).text
     path = f"/organizations/{slug}/groups/{known['News'].group_id}/retire"
     assert "default_group_not_configured" in browser.get(path).text
-    done = submit_form(browser, path)
+    done = browser.submit_form(path)
     assert done.location == f"/organizations/{slug}?note=group-retired"
     assert "There is no default group." in browser.follow(done).text
     assert groups(pages, slug)["News"].retired_ms is not None
@@ -204,7 +194,7 @@ def test_another_group_becomes_the_default(pages: Pages) -> None:
     browser, known = admin_of(pages, slug).browser, groups(pages, slug)
     path = f"/organizations/{slug}/groups/{known['Reminders'].group_id}/default"
     assert "instead of News" in browser.get(path).text
-    done = submit_form(browser, path)
+    done = browser.submit_form(path)
     assert done.location == f"/organizations/{slug}?note=group-default"
     assert groups(pages, slug)["Reminders"].is_default
     assert browser.get(path).forms[1:] == []
@@ -215,7 +205,7 @@ def test_the_default_group_can_be_removed(pages: Pages) -> None:
     slug = organization(pages, default_group="News")
     browser, path = admin_of(pages, slug).browser, f"/organizations/{slug}/no-default"
     assert "default_group_not_configured" in browser.get(path).text
-    done = submit_form(browser, path)
+    done = browser.submit_form(path)
     assert "There is no default group." in browser.follow(done).text
     assert not groups(pages, slug)["News"].is_default
     assert path not in browser.get(f"/organizations/{slug}").links
@@ -239,7 +229,7 @@ def test_an_admin_invites_a_new_person_by_a_link(pages: Pages) -> None:
     """No page shows it afterwards. The person chooses a password, and has the role."""
     slug, address = organization(pages), new_address()
     browser, path = admin_of(pages, slug).browser, f"/organizations/{slug}/people/new"
-    made = browser.send(browser.get(path).form(path), email=address, role="admin")
+    made = browser.submit_form(path, email=address, role="admin")
     assert (made.status, made.header("cache-control")) == (200, "no-store")
     assert "It will not be shown again" in made.text
     link = link_path(made, INVITATION_PATH)
@@ -260,7 +250,7 @@ def test_an_invitation_tells_the_admin_nothing_of_an_account(pages: Pages) -> No
     browser, path = admin_of(pages, slug).browser, f"/organizations/{slug}/people/new"
     shown = {}
     for address in (known.email, new_address()):
-        made = submit_form(browser, path, email=address.upper(), role="viewer")
+        made = browser.submit_form(path, email=address.upper(), role="viewer")
         assert made.status == 200
         opened = pages.stranger().get(link_path(made, INVITATION_PATH))
         link = link_path(made, INVITATION_PATH)
@@ -272,7 +262,7 @@ def test_an_invitation_tells_the_admin_nothing_of_an_account(pages: Pages) -> No
     account = known.browser.get("/settings/account")
     assert "invites you as viewer" in account.text
     assert known.browser.send(account.form("/settings/account/decline-invitation")).status == 303
-    again = submit_form(browser, path, email=known.email, role="viewer")
+    again = browser.submit_form(path, email=known.email, role="viewer")
     assert again.status == 200
     assert sign_in(pages, known.email)[1].location == "/settings/account", "before the overview"
     accepted = known.browser.send(known.browser.get("/settings/account").form("/settings/account/accept-invitation"))
@@ -284,7 +274,7 @@ def test_an_invitation_tells_the_admin_nothing_of_an_account(pages: Pages) -> No
 def test_an_admin_withdraws_an_invitation(pages: Pages) -> None:
     slug, address = organization(pages), new_address()
     browser = admin_of(pages, slug).browser
-    made = submit_form(browser, f"/organizations/{slug}/people/new", email=address, role="viewer")
+    made = browser.submit_form(f"/organizations/{slug}/people/new", email=address, role="viewer")
     form = browser.get(f"/organizations/{slug}").form(f"/organizations/{slug}/withdraw-invitation")
     assert browser.send(form).location == f"/organizations/{slug}?note=invitation-withdrawn"
     assert pages.stranger().get(link_path(made, INVITATION_PATH)).status == 404
@@ -296,7 +286,7 @@ def test_an_invalid_address_or_role_is_refused(pages: Pages, field: str, value: 
     slug = organization(pages)
     browser, path = admin_of(pages, slug).browser, f"/organizations/{slug}/people/new"
     typed: dict[str, str | None] = {"email": new_address(), "role": "admin"}
-    refused = submit_form(browser, path, **(typed | {field: value}))
+    refused = browser.submit_form(path, **(typed | {field: value}))
     assert refused.status == 422
     assert f'id="{field}-problem"' in refused.html
     assert browser.get(f"/organizations/{slug}").html.count(f"/organizations/{slug}/people/") == 2
@@ -322,7 +312,7 @@ def test_an_admin_removes_a_role(pages: Pages) -> None:
     path = f"{other.page_in(slug)}/remove"
     assert path in browser.get(other.page_in(slug)).links
     assert "can no longer view or change anything in this organization" in browser.get(path).text
-    done = submit_form(browser, path)
+    done = browser.submit_form(path)
     assert done.location == f"/organizations/{slug}?note=role-removed"
     assert other.browser.get(f"/organizations/{slug}").status == 404
     assert browser.get(other.page_in(slug)).status == 404
@@ -344,12 +334,12 @@ def test_an_admin_replaces_an_unused_link(pages: Pages) -> None:
     """Once the link was used, only administrators can create another."""
     slug, address = organization(pages), new_address()
     browser = admin_of(pages, slug).browser
-    first = submit_form(
-        pages.signed_in("administrator"), f"/organizations/{slug}/people/new", email=address, role="viewer"
+    first = pages.signed_in("administrator").submit_form(
+        f"/organizations/{slug}/people/new", email=address, role="viewer"
     )
     here = f"/organizations/{slug}/people/{address.replace('@', '%40')}"
     assert f"{here}/link" in browser.get(here).links
-    second = submit_form(browser, f"{here}/link")
+    second = browser.submit_form(f"{here}/link")
     assert second.status == 200
     assert pages.stranger().get(link_path(first)).status == 404
     assert use_shown_link(pages, second).status == 303
@@ -372,7 +362,7 @@ def test_an_address_with_a_slash_has_its_page(pages: Pages) -> None:
     """RFC 5321 allows one before the @, and other characters with a meaning in paths."""
     slug, address = organization(pages), f"a/b?c#d&e%f+g-{new_address()}"
     browser = pages.signed_in("administrator")
-    made = submit_form(browser, f"/organizations/{slug}/people/new", email=address, role="viewer")
+    made = browser.submit_form(f"/organizations/{slug}/people/new", email=address, role="viewer")
     assert made.status == 200
     (here,) = {link for link in made.links if "/people/" in link}
     assert address in browser.get(here).text

@@ -41,7 +41,7 @@ def test_an_administrator_creates_an_organization(pages: Pages) -> None:
     """One form creates it with its default group."""
     browser, slug = pages.signed_in("administrator"), new_name()
     assert NEW in browser.get("/organizations").links
-    made = browser.send(browser.get(NEW).form(NEW), name=" Chair & Co ", slug=slug, default_group="News")
+    made = browser.submit_form(NEW, name=" Chair & Co ", slug=slug, default_group="News")
     assert (made.status, made.location) == (303, f"/organizations/{slug}?note=organization-created")
     shown = browser.follow(made)
     assert "The organization was created." in shown.text
@@ -53,7 +53,7 @@ def test_the_default_group_is_optional(pages: Pages) -> None:
     """Submissions without a group are then refused, never applied to all groups. docs/interface.md section D5."""
     browser, slug = pages.signed_in("administrator"), new_name()
     assert "default_group_not_configured" in browser.get(NEW).text
-    shown = browser.follow(browser.send(browser.get(NEW).form(NEW), name="Chair", slug=slug, default_group=" "))
+    shown = browser.follow(browser.submit_form(NEW, name="Chair", slug=slug, default_group=" "))
     assert "There is no default group." in shown.text
     assert groups(pages, slug) == {}
 
@@ -72,7 +72,7 @@ def test_the_default_group_is_optional(pages: Pages) -> None:
 def test_an_invalid_value_is_refused_and_kept(pages: Pages, field: str, value: str) -> None:
     browser = pages.signed_in("administrator")
     typed = {"name": "Chair", "slug": new_name(), "default_group": "News"} | {field: value}
-    refused = browser.send(browser.get(NEW).form(NEW), **typed)
+    refused = browser.submit_form(NEW, **typed)
     assert refused.status == 422
     assert f'id="{field}-problem"' in refused.html
     assert dict(refused.form(NEW).values) == typed

@@ -52,7 +52,7 @@ def tiles(shown: PageResponse) -> dict[str, tuple[str, str]]:
 
 def overview_of(browser: Browser, slug: str) -> PageResponse:
     """Choose an organization in the form and return its overview."""
-    return browser.send(browser.get("/").form("/"), organization=slug)
+    return browser.submit_form("/", organization=slug)
 
 
 PER_DAY, REASONS = "Opt-outs per day, last 30 days", "Opt-outs in the last 30 days"

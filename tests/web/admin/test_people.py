@@ -16,15 +16,10 @@ from tests.web.admin.creation import (
     turn_two_step_on,
     use_shown_link,
 )
-from tests.web.admin.pages import PASSWORD, Browser, PageResponse, Pages, email
+from tests.web.admin.pages import PASSWORD, Browser, Pages, email
 from tests.web.application import FORM
 
 PEOPLE, NEW = "/settings/people", "/settings/people/new"
-
-
-def submit_form(browser: Browser, path: str, **changes: str | None) -> PageResponse:
-    """Fill in and send the form of the page at `path`."""
-    return browser.send(browser.get(path).form(path), **changes)
 
 
 def row_of(browser: Browser, address: str) -> str:
@@ -79,8 +74,8 @@ def test_a_new_person_gets_a_link_that_is_shown_once(pages: Pages) -> None:
 def test_a_person_may_start_as_administrator_or_without_access(pages: Pages) -> None:
     """The form's organization is then ignored."""
     browser, address, other = pages.signed_in("administrator"), new_address(), new_address()
-    assert submit_form(browser, NEW, email=address, role="administrator", org_slug="acme").status == 200
-    assert submit_form(browser, NEW, email=other, role="none", org_slug="acme").status == 200
+    assert browser.submit_form(NEW, email=address, role="administrator", org_slug="acme").status == 200
+    assert browser.submit_form(NEW, email=other, role="none", org_slug="acme").status == 200
     assert (person(pages, address).is_administrator, person(pages, address).roles) == (True, {})
     assert (person(pages, other).is_administrator, person(pages, other).roles) == (False, {})
 
@@ -91,7 +86,7 @@ def test_a_person_may_start_as_administrator_or_without_access(pages: Pages) -> 
 )
 def test_an_invalid_value_is_refused_and_kept(pages: Pages, field: str, value: str) -> None:
     typed = {"email": new_address(), "role": "viewer", "org_slug": "acme"} | {field: value}
-    refused = submit_form(pages.signed_in("administrator"), NEW, **typed)
+    refused = pages.signed_in("administrator").submit_form(NEW, **typed)
     assert refused.status == 422
     assert f'id="{field}-problem"' in refused.html
     kept = dict(refused.form(NEW).values)
@@ -134,22 +129,22 @@ def test_administrators_are_added_and_removed(pages: Pages) -> None:
     path = f"{other.page}/administrator"
     assert path in browser.get(other.page).links
     assert "full access" in browser.get(path).text
-    done = submit_form(browser, path)
+    done = browser.submit_form(path)
     assert done.location == f"{other.page}?note=administrator-made"
     assert other.browser.get(PEOPLE).status == 200
     path = f"{other.page}/no-administrator"
     assert path in browser.follow(done).links
-    assert submit_form(browser, path).location == f"{other.page}?note=administrator-unmade"
+    assert browser.submit_form(path).location == f"{other.page}?note=administrator-unmade"
     assert other.browser.get(PEOPLE).status == 403
 
 
 def test_an_account_is_disabled_and_enabled(pages: Pages) -> None:
     """Disabling ends sessions and links at once; enabling restores no session."""
     browser, other = pages.signed_in("administrator"), new_person(pages)
-    link = submit_form(browser, f"{other.page}/link")
+    link = browser.submit_form(f"{other.page}/link")
     path = f"{other.page}/disable"
     assert "sessions end immediately" in browser.get(path).text
-    done = submit_form(browser, path)
+    done = browser.submit_form(path)
     assert done.location == f"{other.page}?note=person-disabled"
     assert other.browser.get("/organizations").status == 303
     assert pages.stranger().get(link_path(link)).status == 404
@@ -159,7 +154,7 @@ def test_an_account_is_disabled_and_enabled(pages: Pages) -> None:
     refused = browser.post(f"{other.page}/link")
     assert refused.status == 422
     assert "Enable it first" in refused.text
-    assert submit_form(browser, f"{other.page}/enable").location == f"{other.page}?note=person-enabled"
+    assert browser.submit_form(f"{other.page}/enable").location == f"{other.page}?note=person-enabled"
     assert other.browser.get("/organizations").status == 303
     assert sign_in(pages, other.email)[1].status == 303
 
@@ -200,11 +195,11 @@ def test_a_link_turns_two_step_sign_in_off_on_request(pages: Pages) -> None:
     turn_two_step_on(pages, other.browser)
     path = f"{other.page}/link"
     assert "lost both the authenticator app and the recovery codes" in browser.get(path).text
-    asked = use_shown_link(pages, submit_form(browser, path))
+    asked = use_shown_link(pages, browser.submit_form(path))
     assert asked.status == 200
     assert "Enter your code" in asked.title
     assert person(pages, other.email).has_two_step
-    assert use_shown_link(pages, submit_form(browser, path, without_two_step="yes")).status == 303
+    assert use_shown_link(pages, browser.submit_form(path, without_two_step="yes")).status == 303
     assert not person(pages, other.email).has_two_step
 
 

@@ -62,7 +62,7 @@ def test_a_mark_is_set_after_its_consequences_were_shown(pages: Pages) -> None:
     answer = browser.send(page.form(path), mark="stopped")
     assert "The mark was saved." in browser.follow(answer).text
     assert "Keys that are behind" not in browser.get(f"/?organization={partner.slug}").text
-    refused = browser.send(browser.get(path).form(path), mark="both")
+    refused = browser.submit_form(path, mark="both")
     assert (refused.status, "Choose one of the three." in refused.text) == (422, True)
     assert browser.get(f"{PATH}/{partner.slug}/email/nobody").status == 404
     assert browser.get(f"{path}?group=grp_0000000000000000000000").status == 404

@@ -117,8 +117,9 @@ def test_an_older_resubscription_changes_nothing(pages: Pages) -> None:
     partner, browser = PagesPartner(pages), pages.signed_in("admin")
     partner.submit({"address": "outranked@example.com", "occurred_at": "2047-01-12T10:11:12Z"})
     path = record_of(browser, "outranked@example.com")
-    form = browser.get(f"{path}/resubscribe").form(f"{path}/resubscribe")
-    shown = browser.follow(browser.send(form, occurred_at="2047-01-11T00:00", stated_reason="An old letter"))
+    shown = browser.follow(
+        browser.submit_form(f"{path}/resubscribe", occurred_at="2047-01-11T00:00", stated_reason="An old letter")
+    )
     assert "Nothing changed" in shown.text
     assert "Last known act2047-01-12 10:11:12 UTC" in shown.text
     assert "may not send Newsletter messages" in shown.text
@@ -153,8 +154,9 @@ def test_an_admin_opts_an_address_out_again(pages: Pages) -> None:
     partner.resubscribe("wavers@example.com")
     path = record_of(browser, "wavers@example.com")
     assert f"{path}/unsubscribe" in browser.get(path).links
-    form = browser.get(f"{path}/unsubscribe").form(f"{path}/unsubscribe")
-    shown = browser.follow(browser.send(form, reason="legal", stated_reason="Letter of a lawyer"))
+    shown = browser.follow(
+        browser.submit_form(f"{path}/unsubscribe", reason="legal", stated_reason="Letter of a lawyer")
+    )
     assert "replaces the resubscription" in shown.text
     assert "Legal" in shown.text
 
@@ -207,7 +209,7 @@ def test_a_reversed_act_no_longer_counts(pages: Pages) -> None:
     sent = PagesPartner(pages).submit("reversed@example.com")
     browser = pages.signed_in("administrator")
     path = f"/unsubscribes/{sent['submission_id']}/reverse"
-    browser.send(browser.get(path).form(path))
+    browser.submit_form(path)
     clock_of(pages).advance(DAY_S / 24)
     shown = browser.get(record_of(browser, "reversed@example.com"))
     assert "None. Any new opt-out takes effect." in shown.text

@@ -16,7 +16,7 @@ def test_an_address_is_found_in_all_visible_organizations(pages: Pages) -> None:
     PagesPartner(pages, "acme").submit("everywhere@example.com", all_groups=True)
     PagesPartner(pages, "bolt").submit({"address": "everywhere@example.com", "reason": "complaint"})
     browser = pages.signed_in("both")
-    shown = browser.send(browser.get(PATH).form(PATH), address="  Everywhere@EXAMPLE.com ")
+    shown = browser.submit_form(PATH, address="  Everywhere@EXAMPLE.com ")
     assert shown.status == 200
     for text in ("Acme Shoes", "All messages", "Bolt & Nut", "Newsletter messages", "Complaint", "2 records block"):
         assert text in shown.text
@@ -83,7 +83,7 @@ def test_a_national_number_asks_for_its_country(pages: Pages) -> None:
     """It is found with it, without being typed again."""
     PagesPartner(pages).submit("+442079460123", channel="sms")
     browser = pages.signed_in("viewer")
-    asked = browser.send(browser.get(PATH).form(PATH), address="020 7946 0123")
+    asked = browser.submit_form(PATH, address="020 7946 0123")
     assert asked.status == 422
     assert "This number has no country code. Select its country" in asked.text
     assert 'id="country-problem"' in asked.html
