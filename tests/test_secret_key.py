@@ -5,6 +5,7 @@ import re
 import stat
 from multiprocessing import get_context
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -66,12 +67,8 @@ def test_an_unusable_path_is_refused(tmp_path: Path, obstacle: str) -> None:
 
 def test_a_killed_start_leaves_no_partial_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next start creates one as if there had been none."""
-
-    def killed(_descriptor: int) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", killed)
+        patch.setattr(os, "fsync", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             keys(tmp_path)
     assert not (tmp_path / FILE_NAME).exists()

@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import pytest
@@ -190,11 +191,7 @@ def test_a_target_without_a_schema_is_refused(prompt: Prompt, postgresql_url: st
 
 def test_ctrl_c_says_how_to_continue(empty: Prompt, move: Move, monkeypatch: pytest.MonkeyPatch) -> None:
     """The copied rows are not lost."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(ProgressDisplay, "report", interrupt)
+        patch.setattr(ProgressDisplay, "report", Mock(side_effect=KeyboardInterrupt))
         assert "run the same command again" in empty.refused("copy", "--from", move.source_url, "--to", move.target_url)
     empty.ok("copy", "--from", move.source_url, "--to", move.target_url)

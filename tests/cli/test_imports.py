@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -366,12 +367,8 @@ class Killed(BaseException):
 
 def kill_in_first_part(prompt: Prompt, file: Path, patch: pytest.MonkeyPatch, *options: str) -> dict[str, Any]:
     """Run an import whose process is killed before its first part is stored; return the import."""
-
-    async def killed(*_: Any) -> None:
-        raise Killed
-
     with patch.context() as during:
-        during.setattr(import_run.ImportRun, "_store_once", killed)
+        during.setattr(import_run.ImportRun, "_store_once", AsyncMock(side_effect=Killed))
         with pytest.raises(Killed):
             prompt.run("import", "run", str(file), *TARGET, "--yes", *options)
     (found,) = prompt.json("import", "list")

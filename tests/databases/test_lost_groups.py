@@ -5,6 +5,7 @@ A restore of the accounts alone makes them. Source: docs/interface.md section D1
 
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -215,16 +216,12 @@ async def test_an_end_halfway_leaves_the_groups_to_the_next_attempt(
     """Otherwise the state would be wrong from then on."""
     organization = (await lose_group(deployment)).organization
     with monkeypatch.context() as patch:
-        patch.setattr(lost_groups, "recreate_group", _end)
+        patch.setattr(lost_groups, "recreate_group", AsyncMock(side_effect=StoreUnavailable("The program ends here.")))
         with pytest.raises(StoreUnavailable, match="ends here"):
             await after_restore(ADMINISTRATOR, deployment.database, deployment.clock)
     assert (await after_restore(ADMINISTRATOR, deployment.database, deployment.clock)).groups == 1
     page = await organization.follow()
     assert page.state == naive_state(records(page), 2)
-
-
-async def _end(*_: object, **__: object) -> bool:
-    raise StoreUnavailable("The program ends here.")
 
 
 @in_loop

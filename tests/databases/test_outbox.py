@@ -6,6 +6,7 @@ Source: docs/interface.md section D1, Feeds apart.
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -76,11 +77,8 @@ async def test_accounts_that_are_away_delay_the_entry_and_not_the_act(
     organization = await deployment.new_organization()
     database = pair(deployment)
 
-    async def away(*_: object, **__: object) -> None:
-        raise StoreUnavailable("The database is away.")
-
     with monkeypatch.context() as patch:
-        patch.setattr(database.accounts, "write", away)
+        patch.setattr(database.accounts, "write", AsyncMock(side_effect=StoreUnavailable("away")))
         await by_hand(organization, "ann@x.org")
     assert addresses(await organization.follow()) == ["ann@x.org"]
     assert await audited(organization) == []
@@ -279,10 +277,9 @@ async def test_the_clock_is_that_of_the_accounts_whatever_the_feeds_do(
 ) -> None:
     database, clock = pair(deployment), FakeClock()
 
-    async def is_standby() -> int:
-        raise StoreUnavailable("The database has become a standby.")
-
-    monkeypatch.setattr(database.feeds, "clock_ms", is_standby)
+    monkeypatch.setattr(
+        database.feeds, "clock_ms", AsyncMock(side_effect=StoreUnavailable("The database has become a standby."))
+    )
     with pytest.raises(StoreUnavailable, match="standby"):  # which the log of the chore says
         await follow_clock(clock, database)
     assert clock.offset_ms != 0

@@ -4,6 +4,7 @@ Source: docs/interface.md sections D10 and D16.
 """
 
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -18,10 +19,7 @@ from tests.unsubscribes.partner import OptOutDeployment
 from tests.web.application import Application
 
 BOTH = pytest.mark.parametrize("part", ["accounts", "feeds"])
-
-
-async def away(*_: object, **__: object) -> None:
-    raise StoreUnavailable("The database is away.")
+AWAY = AsyncMock(side_effect=StoreUnavailable("The database is away."))
 
 
 @BOTH
@@ -30,7 +28,7 @@ def test_a_server_without_one_of_them_is_alive_and_not_ready(
 ) -> None:
     """Another server may reach what this one does not. A restart would not help."""
     app = Application(deployment.run, deployment.database, deployment.clock)
-    monkeypatch.setattr(getattr(deployment.database, part), "one", away)
+    monkeypatch.setattr(getattr(deployment.database, part), "one", AWAY)
     answer = app.request("GET", "/readyz")
     assert (answer.status, answer.error) == (503, "temporarily_unavailable")
     assert app.request("GET", "/healthz").status == 200
@@ -76,7 +74,7 @@ async def test_one_that_cannot_be_read_is_told(
     watched = WatchedPair(deployment)
     await watched.last(120)
     assert watched.told == 0
-    monkeypatch.setattr(getattr(deployment.database, part), "one", away)
+    monkeypatch.setattr(getattr(deployment.database, part), "one", AWAY)
     await watched.last(120)
     assert watched.told == 1
 
@@ -88,7 +86,7 @@ async def test_one_that_cannot_be_written_is_told(
 ) -> None:
     """Only requests that fail show a full disk."""
     watched = WatchedPair(deployment)
-    monkeypatch.setattr(getattr(deployment.database, part), method, away)
+    monkeypatch.setattr(getattr(deployment.database, part), method, AWAY)
     await watched.last(120)
     assert watched.told == 0
     watched.failed_requests += 1

@@ -1,6 +1,6 @@
 """Clicks on links that do not work are counted in memory, and written once a minute (docs/interface.md section D15)."""
 
-from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -21,13 +21,10 @@ async def test_counts_that_were_not_written_are_kept(
     events, sender = LinkEvents(), await new_sender(await deployment.new_organization())
     database, key_id = deployment.database, sender.key.key_id
 
-    async def away(*_: Any, **__: Any) -> Any:
-        raise StoreUnavailable("gone")
-
     events.turned_away(key_id, b"ann")
     events.unusable(key_id, now_ms=5)
     with monkeypatch.context() as patch:
-        patch.setattr(database, "write", away)
+        patch.setattr(database, "write", AsyncMock(side_effect=StoreUnavailable("away")))
         with pytest.raises(StoreUnavailable):
             await events.flush(database)
     events.turned_away(key_id, b"bob")

@@ -1,10 +1,12 @@
 """After a restore, no earlier cursor, token, session or link is valid. Source: docs/interface.md section D1."""
 
+from unittest.mock import AsyncMock
+
 import pytest
 
 from stoplist.actor import Actor
 from stoplist.audit import trail
-from stoplist.db import Database, Transaction
+from stoplist.db import Database
 from stoplist.db.split import SplitDatabase
 from stoplist.maintenance.after_restore import RestoreResult, after_restore
 from stoplist.oauth.credentials import deactivate_credential
@@ -107,10 +109,7 @@ async def test_it_happens_completely_or_not_at_all(
     await feeds_in_use(OptOutDeployment(database, clock))
     before = await contents(database, "feeds", "clients", "audit")
 
-    async def fails(transaction: Transaction, *_: object, **__: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(trail, "record", fails)
+    monkeypatch.setattr(trail, "record", AsyncMock(side_effect=ZeroDivisionError))
     with pytest.raises(ZeroDivisionError):
         await after_restore(ADMINISTRATOR, database, clock)
     assert await contents(database, "feeds", "clients", "audit") == before

@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -73,11 +74,8 @@ async def test_an_alarm_that_cannot_tell_is_not_raised(
     organization = await deployment.new_organization()
     used = await used_token(deployment, await make_key(deployment.database, deployment.clock, organization.slug))
 
-    async def fail(*_: Any, **__: Any) -> str:
-        raise LookupError
-
     with monkeypatch.context() as patch:
-        patch.setattr(outbox, "add", fail)
+        patch.setattr(outbox, "add", AsyncMock(side_effect=LookupError))
         with pytest.raises(LookupError):
             await refresh(deployment, used)
     assert await deployment.notices() == []

@@ -3,6 +3,7 @@
 import asyncio
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -182,8 +183,4 @@ async def test_a_session_ended_concurrently_is_audited_once(staff: StaffDeployme
 
 def _read_only(database: Database) -> Any:
     """Return a database that cannot be written, as with a full disk."""
-
-    async def write_one(*_: object, **__: object) -> None:
-        raise StoreUnavailable("The disk is full.")
-
-    return SimpleNamespace(all=database.all, write_one=write_one)
+    return SimpleNamespace(all=database.all, write_one=AsyncMock(side_effect=StoreUnavailable("The disk is full.")))

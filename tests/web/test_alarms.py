@@ -5,7 +5,7 @@ The faults of several processes are in tests/e2e/test_alarms.py.
 
 import json
 from collections.abc import Callable
-from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -70,11 +70,8 @@ def present_twice(app: Application, key: Key) -> None:
 
 
 def fail_once(app: Application, key: Key) -> None:
-    async def broken(*_: Any, **__: Any) -> None:
-        raise RuntimeError
-
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(type(app.database), "rows", broken)
+        patched.setattr(type(app.database), "rows", AsyncMock(side_effect=RuntimeError))
         assert app.issue(key).status == 500
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from stoplist_client import AsyncClient, Client, FileStore, InvalidToken, MemoryStore, Tokens, TokenStoreError
+from stoplist_client import AsyncClient, Client, FileStore, InvalidToken, MemoryStore, TokenStoreError
 from stoplist_client.tokens.stores import TokenMemory
 
 from tests.client.partners import Opener, Partner
@@ -169,12 +170,8 @@ class FullStore(MemoryStore):
 
     def of(self, base_url: str, client_id: str) -> TokenMemory:
         memory = super().of(base_url, client_id)
-        memory.write = _refuse  # type: ignore[method-assign]
+        memory.write = Mock(side_effect=TokenStoreError("No space left on device"))  # type: ignore[method-assign]
         return memory
-
-
-def _refuse(tokens: Tokens) -> None:
-    raise TokenStoreError("No space left on device")
 
 
 def test_threads_share_tokens_that_cannot_be_stored(partner: Partner, token_rows: TokenRows) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -75,11 +76,8 @@ def test_a_copy_that_is_being_read_proves_nothing(client: Client, mirror: Mirror
     """Its rows do not answer yet, also where an interrupted read goes on."""
     client.unsubscribe("email", [_of(number) for number in range(4)])
 
-    def stop(progress: FeedSynced) -> None:
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        mirror.sync(stop)
+        mirror.sync(Mock(side_effect=KeyboardInterrupt))
     while len(between.seen) < 3:  # the token, and two pages
         pass
     between.forget()

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -248,12 +249,8 @@ def test_file_in_place_of_the_folder_is_refused(tmp_path: Path, act: str) -> Non
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
 def test_unwritable_place_is_refused(store: TokenFile, monkeypatch: pytest.MonkeyPatch, act: str, number: int) -> None:
     """The place is forbidden, read-only or full: the message has the reason and the remedy."""
-
-    def fail(*arguments: Any, **options: Any) -> int:
-        raise OSError(number, os.strerror(number))
-
     store.path.parent.mkdir(parents=True)
-    monkeypatch.setattr(os, "open", fail)
+    monkeypatch.setattr(os, "open", Mock(side_effect=OSError(number, os.strerror(number))))
     with pytest.raises(TokenStoreError, match=f"{os.strerror(number)}.*STOPLISTCLIENT_DIR"):
         getattr(store, act)(*([tokens()] if act == "write" else []))
 
@@ -261,12 +258,8 @@ def test_unwritable_place_is_refused(store: TokenFile, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 def test_failed_write_leaves_the_old_tokens_only(store: TokenFile, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """A full disk fails at fsync, a busy file at the rename."""
-
-    def fail(*arguments: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     store.write(tokens(1))
-    monkeypatch.setattr(os, step, fail)
+    monkeypatch.setattr(os, step, Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(TokenStoreError, match="No space left"):
         store.write(tokens(2))
     assert store.read() == tokens(1)
@@ -480,11 +473,7 @@ def _outlive(unlock: Callable[[], None], has_ended: Any, ends: Any) -> None:
 
 def test_file_system_without_locks_is_refused(store: TokenFile, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock that only creates a file would outlive its holder."""
-
-    def no_flock(*arguments: Any) -> None:
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(fcntl, "flock", no_flock)
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOSYS, "Function not implemented")))
     for _ in range(2):
         with pytest.warns(UserWarning, match="flock"), pytest.raises(TokenStoreError, match="does not support locks"):
             store.try_lock()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -127,12 +128,9 @@ async def test_a_database_that_stays_away_stops_the_import(
     run = await importer.begin()
     await run.store(await first_part(importer, content))
 
-    async def away(*_: Any, **__: Any) -> Any:
-        raise StoreUnavailable("gone")
-
     reader = await importer.reader(content, run)
     with monkeypatch.context() as patch:
-        patch.setattr(deployment.database, "write", away)
+        patch.setattr(deployment.database, "write", AsyncMock(side_effect=StoreUnavailable("away")))
         with pytest.raises(StoreUnavailable):
             await run_import(run, reader)
     resumed = await importer.resume(run.current.import_id)

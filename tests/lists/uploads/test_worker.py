@@ -2,7 +2,7 @@
 
 import asyncio
 import gzip
-from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from msgspec.structs import replace
@@ -194,11 +194,8 @@ async def test_work_goes_on_once_the_database_is_back(
     await uploader.check(upload)
     await uploader.start(upload)
 
-    async def away(*arguments: Any) -> Any:
-        raise StoreUnavailable("The database is away.")
-
     with monkeypatch.context() as patch:
-        patch.setattr(worker, "take_over", away)
+        patch.setattr(worker, "take_over", AsyncMock(side_effect=StoreUnavailable("away")))
         waiting = await uploader.work(upload)
     assert (waiting.work, waiting.result.error) == ("import", "")
     assert (await uploader.imported(upload)).state == "running"
@@ -297,12 +294,9 @@ async def test_work_ends_with_the_right_of_its_requester(deployment: OptOutDeplo
     done = await uploader.imported(upload)
     assert (done.state, done.counts.created) == ("done", 3)
 
-    async def broken(kind: str, actor_id: str) -> Actor:
-        raise RuntimeError
-
     another = await uploader.upload(list_of(rows_of(deployment, 1)))
     await request_check(uploader.actor, uploader.stores, another)
-    assert "see its log" in (await uploader.work(another, broken)).result.error
+    assert "see its log" in (await uploader.work(another, AsyncMock(side_effect=RuntimeError))).result.error
     assert outcomes == ["refused", "done", "refused", "done", "failed"], "which the metrics count"
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from unittest.mock import AsyncMock
 from urllib.parse import urlencode
 
 import pytest
@@ -57,12 +58,8 @@ def test_a_batch_ends_unstored_once_its_client_has_left(
     partner_on_sqlite: ApiPartner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client may send it again and is answered; until then it would only take time."""
-
-    async def gone(self: processing_time.MeteredWork) -> None:
-        raise ClientGone
-
     monkeypatch.setattr("stoplist.slicing.SLICE_NS", 0)
-    monkeypatch.setattr(processing_time.MeteredWork, "pause", gone)
+    monkeypatch.setattr(processing_time.MeteredWork, "pause", AsyncMock(side_effect=ClientGone))
     assert partner_on_sqlite.submit(*map(out, SLOW)).status == 0  # no answer
     monkeypatch.undo()
     assert partner_on_sqlite.feed() == []
