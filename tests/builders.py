@@ -21,7 +21,7 @@ from stoplist.db.query import Query, parse_queries
 from stoplist.db.sharding import FEED_TABLES
 from stoplist.errors import Refused
 from stoplist.oauth import bearer
-from stoplist.oauth.authentication import find_client
+from stoplist.oauth.authentication import PresentedCredentials, find_client, is_authenticated
 from stoplist.oauth.credentials import NewCredential, create_credential
 from stoplist.oauth.model import Bearer, TokenPair
 from stoplist.oauth.tokens import Rotation, find_refresh_token, issue_pair, rotate_pair
@@ -227,6 +227,12 @@ async def make_token(database: Database, clock: FakeClock, key: NewCredential) -
     pair = await issue_pair(database, clock, client)
     assert pair is not None
     return pair
+
+
+async def proves(database: Database, key: NewCredential) -> bool:
+    """Return whether a token request with this secret authenticates."""
+    presented = PresentedCredentials(client_id=key.credential.client_id, client_secret=key.client_secret)
+    return is_authenticated(await find_client(database, key.credential.client_id), presented)
 
 
 async def find_bearer(database: Database, clock: FakeClock, access_token: str) -> Bearer | None:

@@ -3,12 +3,13 @@
 import msgspec
 import pytest
 
-from stoplist.actor import ADMIN, VIEWER, Actor, Role
+from stoplist.actor import ADMIN, VIEWER, Actor
 from stoplist.db import Database
 from stoplist.errors import Forbidden, Missing, Refused
 from tests.audit.operations import OPERATIONS, AuditFixture, exported, make_deployment
 from tests.builders import ADMINISTRATOR, audit_rows, contents, make_organization, on_each_database
 from tests.fakes import FakeClock
+from tests.unsubscribes.people import person
 
 TABLES = ("organizations", "groups", "clients", "client_organizations", "audit", "audit_organizations")
 
@@ -59,11 +60,6 @@ MAY = {
 """The outcome of each operation for each of the six actors."""
 
 OTHER = "other"
-
-
-def person(**roles: Role) -> Actor:
-    """Return a signed-in person with a role in each of these organizations."""
-    return Actor(kind="person", id="zoe@example.org", roles=dict(roles))
 
 
 def actors(slug: str) -> tuple[Actor, ...]:

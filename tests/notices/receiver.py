@@ -11,6 +11,7 @@ from typing import Any
 from stoplist.notices.webhook import Webhook
 from stoplist.server.tls import ensure_development_certificate
 from tests.constants import PATIENCE_S
+from tests.server.serving import trusting
 from tests.services.http_messages import Request, read_request
 from tests.services.threaded_server import ThreadedServer
 
@@ -71,11 +72,6 @@ class Receiver(ThreadedServer):
             await reader.read()
         writer.write(answer.encode())
         await writer.drain()
-
-
-def trusting(folder: Path) -> ssl.SSLContext:
-    """Return a client context that trusts only the authority of this folder."""
-    return ssl.create_default_context(cafile=folder / "ca.pem")
 
 
 def serving_tls(folder: Path, *hosts: str) -> ssl.SSLContext:

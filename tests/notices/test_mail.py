@@ -16,7 +16,8 @@ from stoplist.notices.model import KINDS, body_text
 from stoplist.notices.outcome import DELIVERED, DeliveryOutcome
 from stoplist.setting_values import SmtpServer
 from tests.notices.mail_server import SENDER, MailServer
-from tests.notices.receiver import serving_tls, trusting
+from tests.notices.receiver import serving_tls
+from tests.server.serving import trusting
 
 pytestmark = pytest.mark.interpreter
 

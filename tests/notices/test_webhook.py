@@ -11,7 +11,8 @@ import pytest
 from stoplist.notices.outcome import DELIVERED, DeliveryOutcome
 from stoplist.notices.signing import signature_headers
 from stoplist.notices.webhook import MAX_ANSWER_BYTES
-from tests.notices.receiver import BROKEN, HANGS, OK, SECRET, Receiver, serving_tls, trusting
+from tests.notices.receiver import BROKEN, HANGS, OK, SECRET, Receiver, serving_tls
+from tests.server.serving import trusting
 
 pytestmark = pytest.mark.interpreter
 

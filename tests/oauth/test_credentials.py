@@ -10,7 +10,7 @@ from stoplist import ids
 from stoplist.db import Database
 from stoplist.errors import Refused
 from stoplist.oauth import credentials
-from stoplist.oauth.authentication import PresentedCredentials, find_client, is_authenticated
+from stoplist.oauth.authentication import find_client
 from stoplist.oauth.ceilings import set_ceilings
 from stoplist.oauth.credentials import Changes, NewCredential, list_credentials, show_credential
 from stoplist.oauth.model import MAX_PER_MINUTE, Credential, TokenPair
@@ -27,6 +27,7 @@ from tests.builders import (
     migrated,
     on_each_database,
     opened,
+    proves,
     refused,
     rotate_token,
     value,
@@ -58,12 +59,6 @@ async def ceilings(
         ADMINISTRATOR, database, clock, client_id=client_id, token_per_minute=token, api_per_minute=api
     )
     return credential.token_per_minute, credential.api_per_minute
-
-
-async def proves(database: Database, client_id: str, client_secret: str) -> bool:
-    """Return whether a token request with this secret authenticates."""
-    presented = PresentedCredentials(client_id=client_id, client_secret=client_secret)
-    return is_authenticated(await find_client(database, client_id), presented)
 
 
 async def lives(database: Database, clock: FakeClock, pair: TokenPair) -> tuple[bool, bool]:
@@ -105,7 +100,7 @@ async def test_a_new_key_has_the_documented_properties(database: Database, clock
         created_ms=clock.now_ms(),
     )
     assert await show_credential(ADMINISTRATOR, database, client_id=ids_of(key)) == key.credential
-    assert await proves(database, ids_of(key), key.client_secret)
+    assert await proves(database, key)
 
 
 @on_each_database
@@ -209,12 +204,12 @@ async def test_deactivation_takes_effect_at_once(database: Database, clock: Fake
     key, pair = await key_with_token(database, clock)
     off = await credentials.deactivate_credential(ADMINISTRATOR, database, clock, client_id=ids_of(key))
     assert not off.is_active
-    assert not await proves(database, ids_of(key), key.client_secret)
+    assert not await proves(database, key)
     assert await lives(database, clock, pair) == (False, False)
     on = await credentials.activate_credential(ADMINISTRATOR, database, clock, client_id=ids_of(key))
     assert on == key.credential
     assert await epoch(database, ids_of(key)) == 2
-    assert await proves(database, ids_of(key), key.client_secret)
+    assert await proves(database, key)
     assert await lives(database, clock, pair) == (False, False)
     assert await lives(database, clock, await make_token(database, clock, key)) == (True, True)
 
@@ -242,7 +237,7 @@ async def test_revoking_tokens_keeps_the_secret(database: Database, clock: FakeC
     others_pair = await make_token(database, clock, other)
     await credentials.revoke_tokens(ADMINISTRATOR, database, clock, client_id=ids_of(key))
     assert await lives(database, clock, pair) == (False, False)
-    assert await proves(database, ids_of(key), key.client_secret)
+    assert await proves(database, key)
     assert await lives(database, clock, await make_token(database, clock, key)) == (True, True)
     assert await lives(database, clock, others_pair) == (True, True)
 
@@ -255,8 +250,8 @@ async def test_rotating_the_secret_revokes_every_token(database: Database, clock
     assert ids.is_well_formed(new.client_secret, ids.CLIENT_SECRET)
     assert new.client_secret != key.client_secret
     assert new.credential.secret_prefix == new.client_secret[:11]
-    assert not await proves(database, ids_of(key), key.client_secret)
-    assert await proves(database, ids_of(key), new.client_secret)
+    assert not await proves(database, key)
+    assert await proves(database, new)
     assert await lives(database, clock, pair) == (False, False)
     unchanged = ("client_id", "label", "is_active", "organizations", "permissions", "created_ms")
     assert [getattr(new.credential, name) for name in unchanged] == [
@@ -270,7 +265,7 @@ async def test_rotating_the_secret_does_not_activate_the_key(database: Database,
     await credentials.deactivate_credential(ADMINISTRATOR, database, clock, client_id=ids_of(key))
     new = await credentials.rotate_secret(ADMINISTRATOR, database, clock, client_id=ids_of(key))
     assert not new.credential.is_active
-    assert not await proves(database, ids_of(key), new.client_secret)
+    assert not await proves(database, new)
 
 
 # Ceilings

@@ -1,6 +1,6 @@
 """Events of a key, and the people from whom they are hidden: docs/interface.md section D11."""
 
-from stoplist.actor import ADMIN, VIEWER, Actor, Role
+from stoplist.actor import ADMIN, VIEWER, Actor
 from stoplist.audit import trail
 from stoplist.db import Database, Transaction
 from stoplist.oauth import credentials
@@ -11,11 +11,7 @@ from tests.builders import ADMINISTRATOR, make_key, make_organization, on_each_d
 from tests.deployment import in_loop
 from tests.fakes import FakeClock
 from tests.oauth.partner import TokenDeployment
-
-
-def person(**roles: Role) -> Actor:
-    """Return a signed-in person with a role in these organizations."""
-    return Actor(kind="person", id="zoe@example.org", roles=dict(roles))
+from tests.unsubscribes.people import person
 
 
 async def key_of_two(database: Database, clock: FakeClock) -> str:

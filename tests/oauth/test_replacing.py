@@ -10,7 +10,6 @@ from stoplist.actor import ADMIN, Actor
 from stoplist.db import Database
 from stoplist.errors import AlreadyMade, Forbidden, Refused
 from stoplist.oauth import credentials, replacement
-from stoplist.oauth.authentication import PresentedCredentials, find_client, is_authenticated
 from stoplist.oauth.ceilings import set_ceilings
 from stoplist.oauth.credentials import NewCredential, list_credentials, show_credential
 from stoplist.oauth.model import Credential
@@ -25,6 +24,7 @@ from tests.builders import (
     migrated,
     on_each_database,
     opened,
+    proves,
     refused,
 )
 from tests.fakes import FakeClock
@@ -37,12 +37,6 @@ async def replace(
     database: Database, clock: FakeClock, client_id: str, *, actor: Actor = ADMINISTRATOR, **options: Any
 ) -> NewCredential:
     return await replacement.replace_credential(actor, database, clock, client_id=client_id, **options)
-
-
-async def proves(database: Database, key: NewCredential) -> bool:
-    """Return whether a token request with this secret authenticates."""
-    presented = PresentedCredentials(client_id=key.credential.client_id, client_secret=key.client_secret)
-    return is_authenticated(await find_client(database, key.credential.client_id), presented)
 
 
 # Created once

@@ -2,7 +2,13 @@
 
 from dataclasses import dataclass, field
 
+from stoplist.records.reversal_plan import Reversal
 from tests.unsubscribes.naive import NEVER, NaiveFeed, NaiveRecord, NaiveState
+
+
+def counts_of(found: Reversal) -> tuple[int, int, int, int]:
+    """Return the counts of a reversal."""
+    return found.restored, found.corrected, found.superseded, found.confirmed
 
 
 @dataclass(frozen=True)

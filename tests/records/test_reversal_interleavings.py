@@ -16,7 +16,7 @@ from stoplist.records.reversal_plan import Reversal
 from stoplist.unsubscribes.model import Submission
 from tests.builders import ADMINISTRATOR, execute, value
 from tests.interleaving import Order, RunResult, Step, Work, in_every_order
-from tests.records.naive_reversal import ReversibleFeed
+from tests.records.naive_reversal import ReversibleFeed, counts_of
 from tests.unsubscribes.naive import NEVER, NaiveFeed
 from tests.unsubscribes.partner import OptOutDeployment
 from tests.unsubscribes.test_interleavings import (
@@ -111,10 +111,6 @@ def at_locks_and_commits_and_what_is_read_for_them(step: Step) -> bool:
 open_scenario = functools.partial(
     open_feed_scenario, kind=ReversalScenario, is_paused=at_locks_and_commits_and_what_is_read_for_them
 )
-
-
-def counts_of(found: Reversal) -> tuple[int, int, int, int]:
-    return found.restored, found.corrected, found.superseded, found.confirmed
 
 
 async def run(

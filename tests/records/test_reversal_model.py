@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from stoplist.actor import ADMINISTER, Actor
 from stoplist.records.reversal import count_reversal, left_out, reverse
-from stoplist.records.reversal_plan import Reversal
 from stoplist.records.submissions import find_submission, records_of_submission
 from stoplist.unsubscribes.model import Record
 from tests.builders import ADMINISTRATOR
 from tests.deployment import SharedDatabase
-from tests.records.naive_reversal import NaiveReversal, ReversibleFeed
+from tests.records.naive_reversal import NaiveReversal, ReversibleFeed, counts_of
 from tests.unsubscribes.naive import naive_state
 from tests.unsubscribes.partner import OptOutDeployment, as_shown
 from tests.unsubscribes.test_precedence import BAD_ADDRESS, GROUPS, SPELLINGS, ComparedOrganization, SentBatch, as_dict
@@ -165,10 +164,6 @@ class ReversibleOrganization(ComparedOrganization):
             )
             for record in self.model.in_order()
         ]
-
-
-def counts_of(found: Reversal) -> tuple[int, int, int, int]:
-    return found.restored, found.corrected, found.superseded, found.confirmed
 
 
 def sent(*items: tuple[str, str, int | None], sender: int = 0, group: str | None = "default") -> SentBatch:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from stoplist.actor import Actor
+from stoplist.proof.feed_states import compare_states
 from stoplist.rights.erasure import ErasedFeed, erase_person
 from stoplist.unsubscribes.channel import CHANNELS
 from stoplist.unsubscribes.erased import digest_of, erased_form, key_bytes
@@ -17,6 +18,11 @@ async def erase(
     given: dict[str, Any] = {"org_slug": organization.slug, "is_all_upgraded": True} | options
     channel = CHANNELS[organization.channel]
     return await erase_person(by, organization.deployment.stores, channel, address, **given)
+
+
+async def assert_states_are_right(organization: Organization) -> None:
+    """Assert that the states of all feeds are those of their records."""
+    assert (await compare_states(organization.deployment.database)).differing == []
 
 
 async def digest_in(organization: Organization, address: str) -> str:

@@ -17,7 +17,6 @@ from stoplist.lists.uploads.model import Upload
 from stoplist.lists.uploads.rejects import forget_rejects
 from stoplist.lists.uploads.upload_end import discard_upload
 from stoplist.organizations.target import Target, TargetGroup
-from stoplist.proof.feed_states import compare_states
 from stoplist.records.history import show_record
 from stoplist.records.reversal import reverse, undo
 from stoplist.records.search import search
@@ -32,14 +31,10 @@ from stoplist.unsubscribes.submit import submit_to
 from tests.builders import ADMINISTRATOR, audit_rows, execute, value
 from tests.deployment import in_loop
 from tests.lists.uploads.uploader import Uploader
-from tests.rights.eraser import digest_in, erase
-from tests.unsubscribes.partner import OptOutDeployment, Organization, back, out, records
+from tests.rights.eraser import assert_states_are_right, digest_in, erase
+from tests.unsubscribes.partner import OptOutDeployment, back, out, records
 
 ANN, BOB = "ann@example.org", "bob@example.org"
-
-
-async def assert_states_are_right(organization: Organization) -> None:
-    assert (await compare_states(organization.deployment.database)).differing == []
 
 
 def items(answer: Any) -> list[tuple[Any, ...]]:

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stoplist.proof.feed_states import compare_states
 from stoplist.records.reversal import count_reversal, left_out, reverse
 from tests.builders import ADMINISTRATOR
 from tests.deployment import SharedDatabase
-from tests.records.test_reversal_model import IN, OUT, counts_of, sent
-from tests.rights.eraser import digest_in, erase
+from tests.records.naive_reversal import counts_of
+from tests.records.test_reversal_model import IN, OUT, sent
+from tests.rights.eraser import assert_states_are_right, digest_in, erase
 from tests.rights.naive_erasure import ErasableFeed
 from tests.unsubscribes.naive import NaiveRecord, NaiveResult
 from tests.unsubscribes.partner import OptOutDeployment, records
@@ -114,7 +114,7 @@ class ErasableOrganization(ComparedOrganization):
             address = row["address"]
             assert address.startswith("erased:") or self.model.erased.isdisjoint({(address, self._group(row))})
             assert not (address.startswith("erased:") and row["source"])
-        assert (await compare_states(self.organization.deployment.database)).differing == []
+        await assert_states_are_right(self.organization)
 
     def _group(self, row: dict[str, Any]) -> str | None:
         return next(name for name, number in self.group_numbers.items() if number == row["group_no"])

@@ -22,7 +22,7 @@ from stoplist.unsubscribes.model import Page, Submission
 from tests.builders import ADMINISTRATOR, execute
 from tests.deployment import in_loop
 from tests.interleaving import Order, Scheduler, Step, Work, in_every_order
-from tests.rights.eraser import digest_in, erase
+from tests.rights.eraser import assert_states_are_right, digest_in, erase
 from tests.rights.naive_erasure import ErasableFeed
 from tests.unsubscribes.partner import OptOutDeployment, records
 from tests.unsubscribes.test_interleavings import (
@@ -136,7 +136,7 @@ class ErasureScenario(FeedScenario):
     async def assert_shown(self, model: ErasableFeed) -> None:
         """Assert that followers and look-ups see what the model says, and that the state of the feed is right."""
         assert await self.seen() == await self.expected(model)
-        assert (await compare_states(self.organization.deployment.database)).differing == []
+        await assert_states_are_right(self.organization)
 
     def naively(self, model: ErasableFeed, what: str, sent: Batch = MEANWHILE["both ways"]) -> Any:
         """Do this in the model; return what `outcome` should be."""

@@ -5,6 +5,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import uvloop
@@ -151,6 +152,11 @@ async def serving(
         await running.ended()
 
 
+def trusting(folder: Path) -> ssl.SSLContext:
+    """Return a client context that trusts only the authority of this folder."""
+    return ssl.create_default_context(cafile=folder / "ca.pem")
+
+
 def on_uvloop(body: Coroutine[Any, Any, None]) -> None:
     """Run a test's coroutine on the event loop that the product uses."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -162,3 +168,8 @@ async def respond(send: Callable[..., Any], body: bytes, *, status: int = 200) -
     headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def hello(scope: Any, receive: Any, send: Any) -> None:
+    """Answer `hello` to every request: an ASGI application."""
+    await respond(send, b"hello")

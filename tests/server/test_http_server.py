@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +22,7 @@ from stoplist.server.stop_signals import stop_on_signals
 from stoplist.server.tls import ensure_development_certificate, server_context
 from stoplist.web.body import read_body
 from tests.constants import PATIENCE_S
-from tests.server.serving import RawConnection, on_uvloop, respond, serving
+from tests.server.serving import RawConnection, hello, on_uvloop, respond, serving, trusting
 
 pytestmark = pytest.mark.interpreter
 
@@ -52,17 +51,9 @@ class HeldApplication:
         await respond(send, b"released " + body)
 
 
-async def hello(scope: Any, receive: Any, send: Any) -> None:
-    await respond(send, b"hello")
-
-
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
     return ensure_development_certificate(tmp_path, [], Clock().now_ms())
-
-
-def client(certificate: tuple[Path, Path]) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=certificate[0].with_name("ca.pem"))
 
 
 def test_a_stop_answers_open_requests_and_accepts_no_others() -> None:
@@ -163,8 +154,8 @@ def test_idle_connections_do_not_delay_the_stop(is_tls: bool, certificate: tuple
     async def main() -> None:
         application = HeldApplication()
         async with serving(application, tls=context, drain_s=600) as server:
-            fresh = await server.connect(client(certificate) if is_tls else None)
-            used = await server.connect(client(certificate) if is_tls else None)
+            fresh = await server.connect(trusting(certificate[0].parent) if is_tls else None)
+            used = await server.connect(trusting(certificate[0].parent) if is_tls else None)
             await used.send(GET.replace(b"/ ", b"/at-once ", 1))
             assert (await used.answer()).body == b"at once"
             for connection in (fresh, used):
@@ -179,7 +170,7 @@ def test_an_unfinished_handshake_does_not_delay_the_stop(certificate: tuple[Path
     async def main() -> None:
         async with serving(hello, tls=server_context(*certificate), drain_s=600) as server:
             silent = await server.connect()
-            await (await server.connect(client(certificate))).send(GET)  # so that the other was accepted
+            await (await server.connect(trusting(certificate[0].parent))).send(GET)  # so that the other was accepted
             server.stop.set()
             await server.ended()
             silent.close()
@@ -469,7 +460,7 @@ def test_plain_http_on_the_tls_port_gets_no_data(
             plain = await server.connect()
             await plain.send(GET)
             assert await plain.is_closed()
-            connection = await server.connect(client(certificate))
+            connection = await server.connect(trusting(certificate[0].parent))
             await connection.send(GET)
             assert (await connection.answer()).body == b"hello"
 
@@ -487,7 +478,7 @@ def test_no_proxy_is_trusted_and_no_server_header_sent(certificate: tuple[Path, 
 
     async def main() -> None:
         async with serving(app, tls=server_context(*certificate)) as server:
-            connection = await server.connect(client(certificate))
+            connection = await server.connect(trusting(certificate[0].parent))
             claims = b"X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-Proto: http\r\nForwarded: for=192.0.2.1\r\n\r\n"
             await connection.send(GET[:-2] + claims)
             answer = await connection.answer()

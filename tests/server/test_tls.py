@@ -27,7 +27,7 @@ from stoplist.clock import Clock
 from stoplist.errors import SettingsError
 from stoplist.server.tls import CertificateWatch, ensure_development_certificate, server_context
 from tests.constants import DAY_MS, PATIENCE_S
-from tests.server.serving import Running, on_uvloop, respond, serving
+from tests.server.serving import Running, hello, on_uvloop, serving, trusting
 
 pytestmark = pytest.mark.interpreter
 
@@ -35,13 +35,9 @@ NOW_MS = 1_800_000_000_000
 HOSTS = ["stoplist.example", "192.0.2.7"]
 
 
-async def hello(scope: Any, receive: Any, send: Any) -> None:
-    await respond(send, b"hello")
-
-
 def client(data_dir: Path) -> ssl.SSLContext:
     """Return a strict client context that trusts only the authority of this folder."""
-    context = ssl.create_default_context(cafile=data_dir / "ca.pem")
+    context = trusting(data_dir)
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     return context
 

@@ -12,7 +12,7 @@ from stoplist.clock import Clock
 from stoplist.server.bounds import Bounds
 from stoplist.server.tls import ensure_development_certificate, server_context
 from stoplist.web.body import read_body
-from tests.server.serving import RawConnection, Running, on_uvloop, respond, serving
+from tests.server.serving import RawConnection, Running, on_uvloop, respond, serving, trusting
 
 pytestmark = pytest.mark.interpreter
 
@@ -41,7 +41,7 @@ def server(certificate: tuple[Path, Path]) -> ssl.SSLContext:
 
 @pytest.fixture
 def client(certificate: tuple[Path, Path]) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=certificate[0].with_name("ca.pem"))
+    return trusting(certificate[0].parent)
 
 
 class PiecewiseClient:

@@ -15,10 +15,16 @@ from stoplist.lists.imports.run import ImportRun, run_import
 from stoplist.organizations.target import Target, find_target_of_person
 from stoplist.unsubscribes.channel import CHANNELS
 from tests.builders import ADMINISTRATOR
-from tests.unsubscribes.partner import Organization, written
+from tests.constants import DAY_MS
+from tests.unsubscribes.partner import OptOutDeployment, Organization, written
 
 Row = tuple[str, int]
 """An address, and the time of its opt-out in ms since 1970 UTC."""
+
+
+def rows_of(deployment: OptOutDeployment, count: int) -> list[Row]:
+    """Return a row for each of so many persons, who opted out a day ago, one after the other."""
+    return [(f"person-{number}@example.org", deployment.now_ms - DAY_MS + number) for number in range(count)]
 
 
 def list_of(rows: Iterable[tuple[str, int | None]]) -> bytes:

@@ -9,7 +9,6 @@ from stoplist.lists.imports import run as import_run
 from stoplist.lists.imports.model import Import, ImportCounts
 from stoplist.lists.imports.reversal import reverse_import, submissions_of
 from stoplist.lists.uploads.preview import preview_upload
-from stoplist.proof.feed_states import compare_states
 from stoplist.records.reversal import left_out
 from stoplist.rights.retention import Retention, delete_old
 from stoplist.unsubscribes import storing
@@ -19,7 +18,7 @@ from tests.deployment import in_loop
 from tests.lists.exports.export_fixture import begin, csv_rows, whole
 from tests.lists.imports.importer import Importer, list_of
 from tests.lists.uploads.uploader import ALL, LIMITS, Uploader
-from tests.rights.eraser import digest_in, erase
+from tests.rights.eraser import assert_states_are_right, digest_in, erase
 from tests.unsubscribes.partner import OptOutDeployment, Organization, back, out, records
 
 ANN, BOB = "ann@example.org", "bob@example.org"
@@ -46,10 +45,6 @@ def counted(imported: Import) -> dict[str, int]:
         for name in ("created", "updated", "unchanged", "outranked", "erased", "bad_rows")
         if (count := getattr(counts, name))
     }
-
-
-async def assert_states_are_right(organization: Organization) -> None:
-    assert (await compare_states(organization.deployment.database)).differing == []
 
 
 @in_loop

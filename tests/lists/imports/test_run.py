@@ -27,14 +27,10 @@ from tests.constants import DAY_MS
 from tests.db.full_disk import two_free_pages
 from tests.deployment import in_loop
 from tests.fakes import FakeClock
-from tests.lists.imports.importer import Importer, Row, list_of
+from tests.lists.imports.importer import Importer, list_of, rows_of
 from tests.unsubscribes.agreement import disagreements
 from tests.unsubscribes.partner import OptOutDeployment, Organization, back, out
 from tests.unsubscribes.people import admin, viewer
-
-
-def rows_of(deployment: OptOutDeployment, count: int) -> list[Row]:
-    return [(f"person-{number}@example.org", deployment.now_ms - DAY_MS + number) for number in range(count)]
 
 
 def results(counts: ImportCounts) -> tuple[int, int, int, int]:

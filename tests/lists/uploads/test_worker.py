@@ -30,14 +30,10 @@ from stoplist.records.reversal_plan import Reversal
 from tests.builders import ADMINISTRATOR, STRANGER, audit_rows, execute, value
 from tests.constants import DAY_S, PATIENCE_S
 from tests.deployment import in_loop
-from tests.lists.imports.importer import Importer, list_of
+from tests.lists.imports.importer import Importer, list_of, rows_of
 from tests.lists.uploads.uploader import Uploader, with_all_rights, without_times
 from tests.unsubscribes.partner import OptOutDeployment
 from tests.unsubscribes.people import admin, viewer
-
-
-def rows_of(deployment: OptOutDeployment, count: int) -> list[tuple[str, int]]:
-    return [(f"person-{number}@example.org", deployment.now_ms - 1_000 + number) for number in range(count)]
 
 
 async def kept(deployment: OptOutDeployment, table: str, import_id: str) -> int:

@@ -123,6 +123,12 @@ def gzipped(body: Any) -> bytes:
     return gzip.compress(body if isinstance(body, bytes) else json.dumps(body).encode(), mtime=0)
 
 
+def addresses(answer: Answer) -> list[str]:
+    """Return the addresses of the records of a page, in order."""
+    assert answer.status == 200, answer.body
+    return [record["address"] for record in answer.json()["items"]]
+
+
 def refusal(answer: Answer) -> dict[str, Any]:
     """Return the code and the extra fields of an error, without its text."""
     fields = dict(answer.json())

@@ -15,19 +15,13 @@ from stoplist.errors import BadRequest
 from stoplist.maintenance.after_restore import after_restore
 from stoplist.web.api.query import read_query
 from tests.unsubscribes.partner import back, out
-from tests.web.api.partner import NOTHING, ApiPartner, ReadQuery, refusal, text_of
+from tests.web.api.partner import NOTHING, ApiPartner, ReadQuery, addresses, refusal, text_of
 from tests.web.application import Answer, Application
 
 pytestmark = pytest.mark.interpreter
 
 NUMBER = "+442079460018"
 UNREPEATABLE_NAMES = ["x" * 41, "ann@x.org", "%C3%A4", "a%20b", "", "a.b"]
-
-
-def addresses(answer: Answer) -> list[str]:
-    """Return the addresses of the records of a page, in order."""
-    assert answer.status == 200, answer.body
-    return [record["address"] for record in answer.json()["items"]]
 
 
 def with_records(partner: ApiPartner, count: int) -> ApiPartner:

@@ -14,7 +14,7 @@ from stoplist.proof.held_requests import MAX_HELD_PER_KEY
 from stoplist.web.api.prefer import read_wait_s
 from tests.builders import ADMINISTRATOR
 from tests.unsubscribes.partner import out
-from tests.web.api.partner import JSON, ApiPartner, path
+from tests.web.api.partner import JSON, ApiPartner, addresses, path
 from tests.web.application import Answer, Headers
 
 WAIT = ("prefer", "wait=30")
@@ -61,11 +61,6 @@ class WaitingReader:
 
 def waiting(reader: WaitingReader) -> int:
     return sum(map(len, reader.app.held._waiting.values()))
-
-
-def addresses(answer: Answer) -> list[str]:
-    assert answer.status == 200, answer.body
-    return [item["address"] for item in answer.json()["items"]]
 
 
 def test_a_request_is_held_until_there_is_a_change(partner: ApiPartner) -> None:
