@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlencode
@@ -62,6 +62,23 @@ async def wait_until_refused(server: RunningServer) -> None:
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+
+
+async def answer_across_stop(server: RunningServer, key: Key, stop: Callable[[], Any]) -> WireAnswer:
+    """Return the answer to a token request whose body arrives after `stop`, when new connections are refused."""
+    async with in_flight(server, key) as (line, body):
+        stop()
+        await wait_until_refused(server)
+        await line.send(body)
+        return await line.answer()
+
+
+async def run_until(work: Sequence["asyncio.Task[None]"], is_done: Callable[[], bool]) -> None:
+    """Wait until `is_done`; a task that fails meanwhile fails the test."""
+    while not is_done():
+        done, _ = await asyncio.wait(work, timeout=0.01, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
 
 
 async def send_once(line: RawConnection, request: bytes) -> WireAnswer:

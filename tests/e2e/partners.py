@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Self
 
 from stoplist.ids import hash_secret
 from tests.e2e import load
+from tests.e2e.server_process import RunningServer
+from tests.keys import Key
 from tests.server.serving import RawConnection, WireAnswer
 from tests.unsubscribes.naive import naive_hash
 
@@ -111,6 +113,14 @@ async def new_token(line: RawConnection, request: bytes) -> str:
     assert answer.status == 200, answer.body
     token: str = answer.json()["access_token"]
     return token
+
+
+async def read_feed(server: RunningServer, key: Key) -> Follower:
+    """Return a follower that has read the whole e-mail feed, with a new token of the key."""
+    follower = Follower("email", 10_000)
+    async with load.connection(server) as line:
+        await follower.read_all(line, await new_token(line, load.issue(key)))
+    return follower
 
 
 class Writer:

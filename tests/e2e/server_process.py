@@ -33,6 +33,23 @@ STOPLIST = Path(sys.executable).with_name("stoplist")
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV")
 
 
+def run_program(
+    *command: str | Path, folder: Path, variables: dict[str, str], given: str | None = None
+) -> CommandResult:
+    """Run a program in this folder, with these variables alone and `given` on its standard input."""
+    done = subprocess.run(
+        command,
+        input=given,
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return CommandResult(done.returncode, done.stdout, done.stderr)
+
+
 class Installation:
     """A folder to run commands in, with the variables and the data folder of one installation."""
 
@@ -47,16 +64,9 @@ class Installation:
 
     def run(self, *arguments: str, **variables: str) -> CommandResult:
         """Run `stoplist` with these arguments; variables are given without prefix."""
-        done = subprocess.run(
-            [self.command, *arguments],
-            cwd=self.folder,
-            env=self.variables | _prefixed(variables),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
+        return run_program(
+            self.command, *arguments, folder=self.folder, variables=self.variables | _prefixed(variables)
         )
-        return CommandResult(done.returncode, done.stdout, done.stderr)
 
     def ok(self, *arguments: str) -> str:
         """Run a command that must succeed, and return its output."""

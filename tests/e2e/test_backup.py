@@ -9,11 +9,10 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from tests.constants import HIGH_LIMIT
 from tests.e2e import load
-from tests.e2e.partners import Follower, new_token
+from tests.e2e.partners import new_token, read_feed
 from tests.e2e.server_process import STOPLIST, Installation, RunningServer
 from tests.keys import CLIENT_CREDENTIALS, EVERY_PERMISSION, Key
 from tests.server.serving import RawConnection
@@ -65,8 +64,8 @@ def test_a_backup_under_load_is_restored(installation: Installation) -> None:
         bearer = _bearer(tokens["access_token"])
         refused = client.get(path, params={"cursor": cursor}, headers=bearer)
         assert (refused.status_code, refused.json()["error"]) == (400, "invalid_cursor")
-        feed = asyncio.run(_read_all(server, tokens["access_token"]))
-        assert sorted(feed) == sorted(kept)
+        feed = asyncio.run(read_feed(server, key))
+        assert sorted(record["address"] for record in feed.records.values()) == sorted(kept)
         sent = {"all_groups": True, "items": [{"address": "after@example.org"}]}
         assert client.post(path, json=sent, headers=bearer).json()["created"] == 1
 
@@ -79,7 +78,7 @@ async def _back_up_under_load(
     async with load.connections([server], WRITERS + 1) as lines:
         token = await new_token(lines[-1], load.issue(key))
         work = [asyncio.create_task(one.work(line, token)) for one, line in zip(writers, lines, strict=False)]
-        await _run_until(work, lambda: all(len(one.answered) >= 5 * BATCHES_BEFORE for one in writers))
+        await load.run_until(work, lambda: all(len(one.answered) >= 5 * BATCHES_BEFORE for one in writers))
         answer = await load.send_once(lines[-1], load.follow(token, "email", limit=1, cursor=None))
         before = [address for one in writers for address in one.answered]
         process = await asyncio.create_subprocess_exec(
@@ -90,27 +89,12 @@ async def _back_up_under_load(
         assert process.returncode == 0
         assert json.loads(out)["path"] == str(backup)
         counts = [len(one.answered) for one in writers]
-        await _run_until(work, lambda: all(len(one.answered) > n for one, n in zip(writers, counts, strict=True)))
+        await load.run_until(work, lambda: all(len(one.answered) > n for one, n in zip(writers, counts, strict=True)))
         for task in work:
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.gather(*work)
     return before, [address for one in writers for address in one.answered], answer.json()["next_cursor"], token
-
-
-async def _run_until(work: list["asyncio.Task[None]"], is_done: Any) -> None:
-    """Run the writers until `is_done`; one that fails fails the test."""
-    while not is_done():
-        done, _ = await asyncio.wait(work, timeout=0.01, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-
-
-async def _read_all(server: RunningServer, token: str) -> list[str]:
-    follower = Follower("email", 10_000)
-    async with load.connection(server) as line:
-        await follower.read_all(line, token)
-    return [record["address"] for record in follower.records.values()]
 
 
 def _restore(installation: Installation, backup: Path) -> None:

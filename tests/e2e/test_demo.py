@@ -4,14 +4,12 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 
-from tests.constants import PATIENCE_S
-from tests.e2e.server_process import Installation, RunningServer
+from tests.e2e.server_process import Installation, RunningServer, run_program
 
 # In CI a missing curl fails the tests.
 needs_curl = pytest.mark.skipif(
@@ -42,18 +40,10 @@ def sign_in_link(server: RunningServer) -> str:
 
 def run_pasted(installation: Installation, lines: list[str]) -> str:
     """Run these lines in a shell, in the folder of the server, and return what it prints."""
-    done = subprocess.run(
-        ["bash", "-e"],
-        input="\n".join(lines),
-        cwd=installation.folder,
-        env=installation.variables,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, ""), done
-    return done.stdout
+    given, folder = "\n".join(lines), installation.folder
+    done = run_program("bash", "-e", folder=folder, variables=installation.variables, given=given)
+    assert (done.status, done.err) == (0, ""), done
+    return done.out
 
 
 @needs_curl

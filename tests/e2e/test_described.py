@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.constants import HIGH_LIMIT, PATIENCE_S
-from tests.e2e.server_process import Installation, RunningServer
+from tests.e2e.server_process import Installation, RunningServer, run_program
 from tests.e2e.test_demo import needs_curl
 from tests.keys import CLIENT_CREDENTIALS, EVERY_PERMISSION, Key
 
@@ -200,18 +199,9 @@ def samples(partner: DescribedServer, label: str, language: str) -> list[str]:
 
 def run_sample(command: list[str], source: str, variables: dict[str, str], folder: Path) -> str:
     """Run the sample and return what it prints."""
-    done = subprocess.run(
-        command,
-        input=source,
-        cwd=folder,
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, ""), done
-    return done.stdout
+    done = run_program(*command, folder=folder, variables=variables, given=source)
+    assert (done.status, done.err) == (0, ""), done
+    return done.out
 
 
 @needs_curl
@@ -249,15 +239,7 @@ def test_the_python_samples_work_in_order(
 def test_the_python_samples_print_refusals(partner: DescribedServer, variables: dict[str, str], tmp_path: Path) -> None:
     """Here it is that of a bad batch."""
     (submit,) = samples(partner, "POST /api/v1/unsubscribe/email", "Python")
-    done = subprocess.run(
-        [sys.executable, "-I", "-"],
-        input=submit.replace("@example.org", "@example"),
-        cwd=tmp_path,
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert json.loads(done.stderr)["error"] == "invalid_item"
+    wrong = submit.replace("@example.org", "@example")
+    done = run_program(sys.executable, "-I", "-", folder=tmp_path, variables=variables, given=wrong)
+    assert done.status == 1
+    assert json.loads(done.err)["error"] == "invalid_item"

@@ -5,7 +5,6 @@ The programs around them, in `generated_clients/`, are what a partner would writ
 
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.constants import PATIENCE_S
-from tests.e2e.server_process import Installation
+from tests.e2e.server_process import Installation, run_program
 from tests.services.npm import Npm
 
 pytestmark = pytest.mark.slow
@@ -43,17 +41,7 @@ class PartnerAccess(NamedTuple):
 
     def run(self, *command: str | Path, **variables: str) -> str:
         """Run a command and return what it printed."""
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.variables | variables,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return run_program(*command, folder=self.folder, variables=self.variables | variables).of_success()
 
     def work(self, *command: str | Path, **variables: str) -> Any:
         """Run a program and return the JSON that it printed."""

@@ -1,6 +1,5 @@
 """Commands whose output cannot be written: a secret is shown once, so nobody may lose one unawares (section D9)."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,8 +7,7 @@ import pytest
 from stoplist.oauth.authentication import find_client, is_authenticated
 from tests.builders import audit_rows, on_database
 from tests.cli.command_line import CommandResult
-from tests.constants import PATIENCE_S
-from tests.e2e.server_process import STOPLIST, Installation
+from tests.e2e.server_process import STOPLIST, Installation, run_program
 from tests.keys import Key
 
 pytestmark = pytest.mark.interpreter
@@ -26,16 +24,8 @@ def filled(installation: Installation) -> Installation:
 
 def run_redirected(installation: Installation, redirection: str, *arguments: str) -> CommandResult:
     """Run `stoplist` with these arguments in a shell that redirects its output."""
-    result = subprocess.run(
-        ["/bin/sh", "-c", f'"$0" "$@" {redirection}', STOPLIST, *arguments],
-        cwd=installation.folder,
-        env=installation.variables,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    return CommandResult(result.returncode, result.stdout, result.stderr)
+    shell, folder = f'"$0" "$@" {redirection}', installation.folder
+    return run_program("/bin/sh", "-c", shell, STOPLIST, *arguments, folder=folder, variables=installation.variables)
 
 
 def assert_is_refused(result: CommandResult, text: str) -> None:

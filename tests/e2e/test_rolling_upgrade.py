@@ -16,7 +16,7 @@ from tests.builders import NEWEST, on_database, opened
 from tests.constants import HIGH_LIMIT
 from tests.e2e import load
 from tests.e2e.conftest import postgresql_installation
-from tests.e2e.partners import Follower, new_token
+from tests.e2e.partners import Follower, new_token, read_feed
 from tests.e2e.server_process import Installation, RunningServer
 from tests.keys import EVERY_PERMISSION, Key
 from tests.server.serving import RawConnection
@@ -81,7 +81,8 @@ def test_servers_keep_working_and_restart_after_the_next_migration(installation:
     assert on_database(installation.database_url, schema.read) == AFTERWARDS, "nothing is taken back"
     assert installation.json("key", "list")[0]["client_id"] == key.client_id
     with installation.serving() as server:
-        assert set(stored) <= set(asyncio.run(_read_all(server, key)))
+        feed = asyncio.run(read_feed(server, key))
+    assert set(stored) <= {record["address"] for record in feed.records.values()}
 
 
 async def _migrate_under_load(installation: Installation, server: RunningServer, key: Key) -> list[str]:
@@ -113,14 +114,4 @@ async def _migrate_as_next(installation: Installation) -> None:
 async def _run_rounds(partners: list[_Partner], work: list["asyncio.Task[None]"]) -> None:
     """Run so many more rounds per partner; a refusal fails the test."""
     until = [one.rounds + ROUNDS for one in partners]
-    while any(one.rounds < most for one, most in zip(partners, until, strict=True)):
-        done, _ = await asyncio.wait(work, timeout=0.01, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-
-
-async def _read_all(server: RunningServer, key: Key) -> list[str]:
-    follower = Follower("email", 10_000)
-    async with load.connection(server) as line:
-        await follower.read_all(line, await new_token(line, load.issue(key)))
-    return [record["address"] for record in follower.records.values()]
+    await load.run_until(work, lambda: all(one.rounds >= least for one, least in zip(partners, until, strict=True)))

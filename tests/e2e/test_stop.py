@@ -22,18 +22,10 @@ def test_a_request_in_flight_is_finished(installation: Installation, number: sig
     """Its body arrives after the signal, when new connections are refused; then the process exits with 0."""
     with installation.serving(DRAIN_S="60") as server:
         key = installation.new_key()
-        answer = asyncio.run(_answer_across(server, key, number))
+        answer = asyncio.run(load.answer_across_stop(server, key, lambda: server.process.send_signal(number)))
         assert (answer.status, answer.headers["connection"]) == (200, "close")
         assert server.wait_for_exit() == 0
         assert server.log.lines[-1]["message"] == "Stopped"
-
-
-async def _answer_across(server: RunningServer, key: Key, number: signal.Signals) -> WireAnswer:
-    async with load.in_flight(server, key) as (line, body):
-        server.process.send_signal(number)
-        await load.wait_until_refused(server)
-        await line.send(body)
-        return await line.answer()
 
 
 def test_an_endless_request_does_not_delay_the_stop(installation: Installation) -> None:

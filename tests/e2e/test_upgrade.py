@@ -14,13 +14,13 @@ from pathlib import Path
 import pyotp
 import pytest
 
-from stoplist.db.schema import load_migrations
 from stoplist.oauth.model import PERMISSIONS
 from tests import releases
+from tests.builders import NEWEST
 from tests.conftest import needed
 from tests.e2e import load
 from tests.e2e.conftest import own_limits_url, postgresql_installation
-from tests.e2e.partners import Acts, Follower
+from tests.e2e.partners import Acts, Follower, read_feed
 from tests.e2e.server_process import Installation, RunningServer
 from tests.keys import Key
 from tests.releases import Held
@@ -109,10 +109,9 @@ class _Load:
     async def run(self, rounds: int) -> None:
         """Let every partner finish so many more rounds; a request that fails ends the test."""
         until = [one.rounds + rounds for one in self._partners]
-        while any(one.rounds < most for one, most in zip(self._partners, until, strict=True)):
-            done, _ = await asyncio.wait(self._tasks, timeout=0.05, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+        await load.run_until(
+            self._tasks, lambda: all(one.rounds >= least for one, least in zip(self._partners, until, strict=True))
+        )
 
     async def meanwhile(self, blocking: Callable[[], object]) -> None:
         """Do something that blocks while the partners work on."""
@@ -227,19 +226,11 @@ def _assert_no_errors(servers: Sequence[RunningServer]) -> None:
 
 def _assert_complete(installation: Installation, partner: _RoamingPartner, stored: dict[str, str]) -> None:
     """The feed has all that was acknowledged, its state is right, and the schema is this release's."""
-    assert installation.json("migrate")["schema_before"] == load_migrations()[-1].number
+    assert installation.json("migrate")["schema_before"] == NEWEST
     with installation.serving() as server:
-        records = asyncio.run(_read_all(server, partner))
-    assert {record["address"]: record["status"] for record in records} == stored
-
-
-async def _read_all(server: RunningServer, partner: _RoamingPartner) -> list[dict[str, str]]:
-    follower = Follower("email", 10_000)
-    async with load.connection(server) as line:
-        token = (await load.send_once(line, load.issue(partner.key))).json()["access_token"]
-        await follower.read_all(line, token)
-    assert follower.states, "the last page has a state"
-    return list(follower.records.values())
+        feed = asyncio.run(read_feed(server, partner.key))
+    assert feed.states, "the last page has a state"
+    assert {record["address"]: record["status"] for record in feed.records.values()} == stored
 
 
 def _erase(installation: Installation, older: Installation, address: str) -> None:

@@ -8,7 +8,6 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -259,7 +258,7 @@ def test_workers_finish_and_end_when_the_parent_dies(scaled: Installation) -> No
     key = scaled.new_key()
     with scaled.serving(DRAIN_S="60") as server:
         earlier = processes(server)
-        answer = asyncio.run(_answer_across(server, key, server.process.kill))
+        answer = asyncio.run(load.answer_across_stop(server, key, server.process.kill))
         assert answer.status == 200
         assert_ended(server, earlier)
         with scaled.serving(PORT=str(server.port)) as next_one:
@@ -286,20 +285,12 @@ def test_all_workers_finish_requests_in_flight(scaled: Installation, stop: Calla
     key = scaled.new_key()
     with scaled.serving(DRAIN_S="60") as server:
         earlier = processes(server)
-        answer = asyncio.run(_answer_across(server, key, lambda: stop(server)))
+        answer = asyncio.run(load.answer_across_stop(server, key, lambda: stop(server)))
         assert (answer.status, answer.headers["connection"]) == (200, "close")
         assert server.wait_for_exit() == 0
         assert_ended(server, earlier)
         assert messages(server)[-1] == "Stopped"
         assert messages(server).count("A worker has stopped") == 2
-
-
-async def _answer_across(server: RunningServer, key: Key, stop: Callable[[], Any]) -> WireAnswer:
-    async with load.in_flight(server, key) as (line, body):
-        stop()
-        await load.wait_until_refused(server)
-        await line.send(body)
-        return await line.answer()
 
 
 def test_readiness_announces_a_stop_before_connections_are_refused(scaled: Installation) -> None:
