@@ -51,17 +51,12 @@ async def run_submission_and_completion(scenario: FeedScenario, order: Order, *,
     await execute(database, WITHOUT_A_STATE, feed_id=feed_id, zeros="0" * 64)
     follower = CheckedFollower(scenario.organization)
 
-    async def look(step: Step) -> None:
-        if step.what == "COMMIT":
-            await follower.ask()
-
     await scenario.scheduler.run(
-        order, after=look, one=scenario.submits(ONE, CHANGES), other=takes_steps(scenario, steps)
+        order, after=follower.ask_after_commit, one=scenario.submits(ONE, CHANGES), other=takes_steps(scenario, steps)
     )
     scenario.submitted(model, ONE, CHANGES)
     await feed_states.complete_states(database, pause_s=0)
     await scenario.assert_stored(model)
-    await follower.ask()
     await follower.assert_knows_all()
 
 

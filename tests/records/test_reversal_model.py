@@ -71,12 +71,6 @@ class ReversibleOrganization(ComparedOrganization):
         self.cursor: str | None = None
         self.followed: dict[str, Record] = {}
 
-    @classmethod
-    async def made(cls, deployment: OptOutDeployment) -> "ReversibleOrganization":
-        organization = await super().made(deployment)
-        assert isinstance(organization, cls)
-        return organization
-
     async def undo(self, undo: Undo) -> None:
         """Reverse in both; the outcome and the reported counts must match."""
         if not self.submission_ids:

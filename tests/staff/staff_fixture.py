@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
 
 import argon2
@@ -35,15 +35,21 @@ CHEAP = argon2.Parameters(
 
 
 class CountingHashing(Hashing):
-    """argon2id that costs next to nothing and counts the passwords that were checked."""
+    """argon2id that costs next to nothing and counts the passwords that were checked.
+
+    `meanwhile` happens while a password is checked.
+    """
 
     def __init__(self, parameters: argon2.Parameters = CHEAP, **bounds: int) -> None:
         super().__init__(parameters, **bounds)
         self.verified_count = 0
+        self.meanwhile: Callable[[], Awaitable[object]] | None = None
 
     async def is_correct(self, password: bytes, password_hash: str | None) -> bool:
         is_correct = await super().is_correct(password, password_hash)
         self.verified_count += 1
+        if self.meanwhile is not None:
+            await self.meanwhile()
         return is_correct
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -72,13 +73,7 @@ async def test_no_answer_reveals_whether_an_account_exists(staff: StaffDeploymen
 async def test_failures_cost_the_same_for_unknown_accounts(staff: StaffDeployment) -> None:
     """Each writes a row, in as many commits, so that timing reveals nothing either."""
     await staff.create("ann@example.org")
-
-    class Slow(CountingHashing):
-        async def is_correct(self, password: bytes, password_hash: str | None) -> bool:
-            staff.clock.advance(1)
-            return await super().is_correct(password, password_hash)
-
-    staff.hashing = Slow()
+    staff.hashing.meanwhile = AsyncMock(side_effect=lambda: staff.clock.advance(1))
     commits = []
     for email in ("ann@example.org", "nobody@example.org", "no address"):
         before = staff.database.counts.commits
@@ -113,14 +108,9 @@ async def test_only_failures_of_existing_accounts_are_audited(staff: StaffDeploy
 async def test_an_account_disabled_during_the_check_is_refused(staff: StaffDeployment) -> None:
     """No session begins for an account that is disabled while the password is being checked."""
     await staff.create("ann@example.org")
-
-    class Slow(CountingHashing):
-        async def is_correct(self, password: bytes, password_hash: str | None) -> bool:
-            right = await super().is_correct(password, password_hash)
-            await people.disable_person(ADMINISTRATOR, staff.database, staff.clock, email="ann@example.org")
-            return right
-
-    staff.hashing = Slow()
+    staff.hashing.meanwhile = lambda: people.disable_person(
+        ADMINISTRATOR, staff.database, staff.clock, email="ann@example.org"
+    )
     with pytest.raises(Refused, match="is wrong"):
         await staff.sign_in("ann@example.org")
     assert await value(staff.database, "SELECT COUNT(*) AS n FROM sessions WHERE user_agent <> ''") == 0
@@ -131,15 +121,7 @@ async def test_a_password_changed_during_the_check_is_refused(staff: StaffDeploy
     """A new password ends every session, so none may begin with the old password after that."""
     await staff.create("ann@example.org")
     link = await people.new_link(ADMINISTRATOR, staff.database, staff.clock, email="ann@example.org")
-
-    class Slow(CountingHashing):
-        async def is_correct(self, password: bytes, password_hash: str | None) -> bool:
-            right = await super().is_correct(password, password_hash)
-            staff.hashing = CountingHashing()
-            await staff.use_link(link.link_token, "another password of mine")
-            return right
-
-    staff.hashing = Slow()
+    staff.hashing.meanwhile = lambda: staff.use_link(link.link_token, "another password of mine")
     with pytest.raises(Refused, match="is wrong"):
         await staff.sign_in("ann@example.org")
 

@@ -256,6 +256,11 @@ class CheckedFollower:
         async for page in self._organization.pages(self._cursor, group_id=self._group_id):
             self.take(page)
 
+    async def ask_after_commit(self, step: Step) -> None:
+        """Do so if this step was a commit."""
+        if step.what == "COMMIT":
+            await self.ask()
+
     def take(self, page: Page) -> None:
         for record in records(page):
             assert record.seq > self._seen, "a number came twice, or after a greater one"
@@ -266,7 +271,8 @@ class CheckedFollower:
             assert page.state == naive_state(self.known.values(), self._seen), "a follower has not this state"
 
     async def assert_knows_all(self) -> None:
-        """Assert that the collected records equal those of a reader who starts now."""
+        """Read the rest, and assert that the collected records equal those of a reader who starts now."""
+        await self.ask()
         assert sorted(self.known.values(), key=lambda record: record.seq) == await self._organization.feed(
             group_id=self._group_id
         )
@@ -332,17 +338,12 @@ async def run_two_submissions(scenario: FeedScenario, order: Order, seed: Batch,
     follower = CheckedFollower(scenario.organization)
     batches = {ONE: one, OTHER: other}
 
-    async def look(step: Step) -> None:
-        if step.what == "COMMIT":
-            await follower.ask()
-
     run_result = await scenario.scheduler.run(
-        order, after=look, one=scenario.submits(ONE, one), other=scenario.submits(OTHER, other)
+        order, after=follower.ask_after_commit, one=scenario.submits(ONE, one), other=scenario.submits(OTHER, other)
     )
     for who in in_turn(run_result):
         assert answered(run_result.results[who]) == naively(*scenario.submitted(model, who, batches[who]))
     await scenario.assert_stored(model)
-    await follower.ask()
     await follower.assert_knows_all()
 
 
@@ -392,12 +393,8 @@ async def test_clicks_against_a_submission(scenario: FeedScenario, order: Order,
     seed, sent, names = SEED, batch(out("x", -50), back("a", -50), out("b", -40)), CLICKS[clicks]
     model, follower = await scenario.given(seed), CheckedFollower(scenario.organization)
 
-    async def look(step: Step) -> None:
-        if step.what == "COMMIT":
-            await follower.ask()
-
     run_result = await scenario.scheduler.run(
-        order, after=look, one=scenario.submits(ONE, sent), other=scenario.clicks(*names)
+        order, after=follower.ask_after_commit, one=scenario.submits(ONE, sent), other=scenario.clicks(*names)
     )
     for who in in_turn(run_result):
         if who == ONE:
@@ -405,7 +402,6 @@ async def test_clicks_against_a_submission(scenario: FeedScenario, order: Order,
         else:
             await scenario.clicked(model, *names)
     await scenario.assert_stored(model)
-    await follower.ask()
     await follower.assert_knows_all()
 
 
@@ -414,16 +410,11 @@ async def test_clicks_in_two_processes(scenario: FeedScenario, order: Order) -> 
     """People who click in both at once opt out once."""
     model, follower = await scenario.given(SEED), CheckedFollower(scenario.organization)
 
-    async def look(step: Step) -> None:
-        if step.what == "COMMIT":
-            await follower.ask()
-
     run_result = await scenario.scheduler.run(
-        order, after=look, one=scenario.clicks("z", "x", "b"), other=scenario.clicks("y", "b", "x")
+        order, after=follower.ask_after_commit, one=scenario.clicks("z", "x", "b"), other=scenario.clicks("y", "b", "x")
     )
     await scenario.clicked(model, "x", "y", "z", "b")
     await scenario.assert_stored(model)
-    await follower.ask()
     await follower.assert_knows_all()
     stored = [act for acts in run_result.results.values() for act in acts if act.submission_id is not None]
     assert len(stored) == 4
@@ -460,7 +451,6 @@ async def test_a_submission_against_a_follower(scenario: FeedScenario, order: Or
         assert addresses(page) == of(feed.in_order(), after=seen)[:4]
         follower.take(page)
         seen = max((record.seq for record in records(page)), default=seen)
-    await follower.ask()
     await follower.assert_knows_all()
 
 
@@ -494,7 +484,6 @@ async def test_a_submission_against_a_follower_of_a_group(
     follower = CheckedFollower(scenario.organization, group_id=scenario.groups["default"])
     for page in run_result.results["follower"]:
         follower.take(page)
-    await follower.ask()
     await follower.assert_knows_all()
     assert {record.group_id for record in follower.known.values()} == {None, scenario.groups["default"]}
 
@@ -510,5 +499,4 @@ async def test_two_submissions_against_a_follower(scenario: FeedScenario, order:
     follower = CheckedFollower(scenario.organization)
     for page in run_result.results["follower"]:
         follower.take(page)
-    await follower.ask()
     await follower.assert_knows_all()

@@ -5,7 +5,7 @@ docs/interface.md section D6; when a record counts as sent again: section D11.
 
 import re
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import pytest
 from hypothesis import example, given, settings
@@ -92,7 +92,7 @@ class ComparedOrganization:
         self.rejected: dict[int, int] = {}
 
     @classmethod
-    async def made(cls, deployment: OptOutDeployment) -> "ComparedOrganization":
+    async def made(cls, deployment: OptOutDeployment) -> Self:
         organization = await deployment.new_organization()
         senders = [organization.partner, await organization.new_partner()]
         return cls(organization, senders, await organization.new_group("Reminders"))
