@@ -40,3 +40,13 @@ def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
         deployment.run(test(*values, **named))
 
     return body
+
+
+def in_own_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Decorate a test that is a coroutine: it runs in an event loop of its own."""
+
+    @functools.wraps(test)
+    def body(*values: P.args, **named: P.kwargs) -> None:
+        asyncio.run(test(*values, **named))
+
+    return body

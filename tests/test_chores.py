@@ -21,6 +21,7 @@ from stoplist.proof.positions import Positions
 from stoplist.rights.retention import Retention
 from tests.builders import ADMINISTRATOR, make_key, make_organization, on_each_database, sql, value
 from tests.constants import PATIENCE_S
+from tests.deployment import in_own_loop
 from tests.fakes import FakeClock
 from tests.staff.staff_fixture import StaffDeployment
 from tests.test_log import configured
@@ -202,32 +203,26 @@ def counting(times: int, failure: Exception | None = None) -> tuple[Callable[[],
     return work, done
 
 
-def test_chores_repeat_until_the_end() -> None:
+@in_own_loop
+async def test_chores_repeat_until_the_end() -> None:
     """Each by itself; none is left afterwards."""
-
-    async def main() -> None:
-        (first, first_done), (second, second_done) = counting(3), counting(2)
-        with running([Chore("first", AT_ONCE_S, first), Chore("second", AT_ONCE_S, second)]):
-            await asyncio.wait_for(asyncio.gather(first_done.wait(), second_done.wait()), PATIENCE_S)
-            names = {task.get_name() for task in asyncio.all_tasks()}
-            assert {"first", "second"} <= names
-        ended = [task for task in asyncio.all_tasks() if task.get_name() in ("first", "second")]
-        assert not (await asyncio.wait(ended, timeout=PATIENCE_S))[1]
-
-    asyncio.run(main())
+    (first, first_done), (second, second_done) = counting(3), counting(2)
+    with running([Chore("first", AT_ONCE_S, first), Chore("second", AT_ONCE_S, second)]):
+        await asyncio.wait_for(asyncio.gather(first_done.wait(), second_done.wait()), PATIENCE_S)
+        names = {task.get_name() for task in asyncio.all_tasks()}
+        assert {"first", "second"} <= names
+    ended = [task for task in asyncio.all_tasks() if task.get_name() in ("first", "second")]
+    assert not (await asyncio.wait(ended, timeout=PATIENCE_S))[1]
 
 
-def test_a_chore_first_runs_after_its_interval() -> None:
+@in_own_loop
+async def test_a_chore_first_runs_after_its_interval() -> None:
     """So that the start is not delayed."""
-
-    async def main() -> None:
-        work, done = counting(1)
-        other, other_done = counting(5)
-        with running([Chore("rare", 3600, work), Chore("often", AT_ONCE_S, other)]):
-            await asyncio.wait_for(other_done.wait(), PATIENCE_S)
-        assert not done.is_set()
-
-    asyncio.run(main())
+    work, done = counting(1)
+    other, other_done = counting(5)
+    with running([Chore("rare", 3600, work), Chore("often", AT_ONCE_S, other)]):
+        await asyncio.wait_for(other_done.wait(), PATIENCE_S)
+    assert not done.is_set()
 
 
 def test_an_unavailable_store_is_logged_and_retried(logged: io.BytesIO) -> None:

@@ -1,11 +1,11 @@
 """After a migration, entries of the previous release belong to organizations too."""
 
-import asyncio
 from typing import Any
 
 from stoplist.actor import ADMIN, Actor
 from tests.audit.operations import exported
 from tests.builders import ADMINISTRATOR, execute, migrate_to, opened
+from tests.deployment import in_own_loop
 
 BEFORE = 4
 
@@ -28,26 +28,23 @@ _AUDIT_ENTRIES = [
 ]
 
 
-def test_old_entries_concern_the_organizations_they_name(empty_database_url: str) -> None:
+@in_own_loop
+async def test_old_entries_concern_the_organizations_they_name(empty_database_url: str) -> None:
     """Directly, by a group, or by a key with all that it covers; so no admin reads entries of other organizations."""
-
-    async def body() -> None:
-        async with opened(empty_database_url) as database:
-            await migrate_to(database, BEFORE)
-            for statement in _EXISTING_ROWS:
-                await execute(database, statement)
-            for at_ms, (action, target, detail, _) in enumerate(_AUDIT_ENTRIES):
-                values: dict[str, Any] = {"at_ms": at_ms, "action": action, "target": target, "detail": detail}
-                await execute(
-                    database,
-                    "INSERT INTO audit (at_ms, actor_kind, actor_id, action, target, detail) "
-                    "VALUES (:at_ms, 'command', 'x', :action, :target, :detail)",
-                    **values,
-                )
-            await migrate_to(database, BEFORE + 1)
-            entries = reversed(await exported(ADMINISTRATOR, database))
-            assert [entry.organizations for entry in entries] == [expected for *_, expected in _AUDIT_ENTRIES]
-            reader = Actor(kind="person", id="x", roles={"acme": ADMIN})
-            assert [entry.action for entry in await exported(reader, database)] == ["key.limits", "organization.create"]
-
-    asyncio.run(body())
+    async with opened(empty_database_url) as database:
+        await migrate_to(database, BEFORE)
+        for statement in _EXISTING_ROWS:
+            await execute(database, statement)
+        for at_ms, (action, target, detail, _) in enumerate(_AUDIT_ENTRIES):
+            values: dict[str, Any] = {"at_ms": at_ms, "action": action, "target": target, "detail": detail}
+            await execute(
+                database,
+                "INSERT INTO audit (at_ms, actor_kind, actor_id, action, target, detail) "
+                "VALUES (:at_ms, 'command', 'x', :action, :target, :detail)",
+                **values,
+            )
+        await migrate_to(database, BEFORE + 1)
+        entries = reversed(await exported(ADMINISTRATOR, database))
+        assert [entry.organizations for entry in entries] == [expected for *_, expected in _AUDIT_ENTRIES]
+        reader = Actor(kind="person", id="x", roles={"acme": ADMIN})
+        assert [entry.action for entry in await exported(reader, database)] == ["key.limits", "organization.create"]

@@ -1,6 +1,5 @@
 """The audit is read newest first, in bounded steps, by the roles of docs/interface.md section D11."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from stoplist.db import Database, Transaction
 from stoplist.errors import Forbidden, Missing
 from tests.audit.operations import exported
 from tests.builders import ADMINISTRATOR, make_organization, migrated, on_each_database
+from tests.deployment import in_own_loop
 from tests.fakes import FakeClock
 
 ZOE = Actor(kind="person", id="zoe@example.org", source_ip="192.0.2.7", request_id="0" * 24)
@@ -196,23 +196,20 @@ async def test_an_unknown_page_is_missing(database: Database) -> None:
             await list_audit(ADMINISTRATOR, database, before_id=before_id)
 
 
-def test_paging_is_stable_while_others_write(database_url: str) -> None:
+@in_own_loop
+async def test_paging_is_stable_while_others_write(database_url: str) -> None:
     """No entry is seen twice or missed; entries written meanwhile are newer."""
-
-    async def body() -> None:
-        async with migrated(database_url) as database:
-            for at_ms in range(1, 21):
-                await note(database, at_ms)
-            seen: list[int] = []
-            before_id = None
-            for turn in range(10):
-                page = await list_audit(ADMINISTRATOR, database, before_id=before_id, limit=2)
-                await note(database, 100 + turn)
-                seen += [entry.at_ms for entry in page.entries]
-                before_id = page.older
-            assert seen == list(range(20, 0, -1))
-
-    asyncio.run(body())
+    async with migrated(database_url) as database:
+        for at_ms in range(1, 21):
+            await note(database, at_ms)
+        seen: list[int] = []
+        before_id = None
+        for turn in range(10):
+            page = await list_audit(ADMINISTRATOR, database, before_id=before_id, limit=2)
+            await note(database, 100 + turn)
+            seen += [entry.at_ms for entry in page.entries]
+            before_id = page.older
+        assert seen == list(range(20, 0, -1))
 
 
 async def all_pages(database: Database, actor: Actor, **filters: Any) -> Sequence[AuditPage]:

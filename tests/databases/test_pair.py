@@ -17,6 +17,7 @@ from stoplist.db import Database, schema
 from stoplist.db.split import SplitDatabase
 from stoplist.errors import SettingsError, StoreUnavailable
 from tests.builders import NEWEST, execute, migrated, opened, value
+from tests.deployment import in_own_loop
 from tests.services.postgresql import PostgresqlServer
 
 INSERT_FEED = (
@@ -85,63 +86,57 @@ async def refusal(database: Database, text: str) -> None:
             await attempt
 
 
-def test_two_new_databases_become_a_pair(urls: Urls) -> None:
+@in_own_loop
+async def test_two_new_databases_become_a_pair(urls: Urls) -> None:
     """A second time nothing changes. From then on no older program may run: it would look for feeds elsewhere."""
-
-    async def body() -> None:
-        async with both(urls) as database:
-            await make_pair(database)
-            first = await places(database)
-            assert [part for _, part in first] == ["accounts", "feeds"]
-            assert first[0][0] == first[1][0]
-            await make_pair(database)
-            assert await places(database) == first
-            deployment = await check_databases(database, environment="development")
-            assert deployment is not None
-            assert deployment.oldest_program == __version__
-            of_feeds = await schema.read(database.feeds)
-            assert of_feeds is not None
-            assert of_feeds.oldest_program == __version__
-
-    asyncio.run(body())
+    async with both(urls) as database:
+        await make_pair(database)
+        first = await places(database)
+        assert [part for _, part in first] == ["accounts", "feeds"]
+        assert first[0][0] == first[1][0]
+        await make_pair(database)
+        assert await places(database) == first
+        deployment = await check_databases(database, environment="development")
+        assert deployment is not None
+        assert deployment.oldest_program == __version__
+        of_feeds = await schema.read(database.feeds)
+        assert of_feeds is not None
+        assert of_feeds.oldest_program == __version__
 
 
-def test_of_two_attempts_at_once_both_make_the_pair_of_the_first(urls: Urls, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_own_loop
+async def test_of_two_attempts_at_once_both_make_the_pair_of_the_first(
+    urls: Urls, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second one saw two new databases, and overtakes the first one between its changes of the two."""
+    async with both(urls) as database:
+        seen = await pair.require_joinable(database)
 
-    async def body() -> None:
-        async with both(urls) as database:
-            seen = await pair.require_joinable(database)
+        async def see_as_before(_: SplitDatabase) -> tuple[pair.Place, pair.Place]:
+            return seen
 
-            async def see_as_before(_: SplitDatabase) -> tuple[pair.Place, pair.Place]:
-                return seen
+        change_feeds = database.feeds.under_schema_lock
 
-            change_feeds = database.feeds.under_schema_lock
+        async def be_overtaken(change: Any) -> None:
+            monkeypatch.undo()
+            await change_feeds(change)
+            with monkeypatch.context() as patch:
+                patch.setattr(pair, "require_joinable", see_as_before)
+                await pair.join(database)
 
-            async def be_overtaken(change: Any) -> None:
-                monkeypatch.undo()
-                await change_feeds(change)
-                with monkeypatch.context() as patch:
-                    patch.setattr(pair, "require_joinable", see_as_before)
-                    await pair.join(database)
-
-            monkeypatch.setattr(database.feeds, "under_schema_lock", be_overtaken)
-            await pair.join(database)
-            pair.require_same(*await pair.require_joinable(database))
-
-    asyncio.run(body())
+        monkeypatch.setattr(database.feeds, "under_schema_lock", be_overtaken)
+        await pair.join(database)
+        pair.require_same(*await pair.require_joinable(database))
 
 
-def test_an_attempt_that_ended_between_the_two_is_gone_on_with(urls: Urls) -> None:
-    async def body() -> None:
-        async with both(urls) as database:
-            await make_pair(database)
-            before = await places(database)
-            await execute(database.accounts, "UPDATE deployment SET pair_part = NULL")
-            await make_pair(database)
-            assert await places(database) == before
-
-    asyncio.run(body())
+@in_own_loop
+async def test_an_attempt_that_ended_between_the_two_is_gone_on_with(urls: Urls) -> None:
+    async with both(urls) as database:
+        await make_pair(database)
+        before = await places(database)
+        await execute(database.accounts, "UPDATE deployment SET pair_part = NULL")
+        await make_pair(database)
+        assert await places(database) == before
 
 
 @pytest.mark.parametrize(
@@ -151,39 +146,33 @@ def test_an_attempt_that_ended_between_the_two_is_gone_on_with(urls: Urls) -> No
         ("feeds", INSERT_ORGANIZATION, "23514.*STOPLIST_DATABASE_URL to the database of the accounts"),
     ],
 )
-def test_a_program_started_before_stores_nothing_elsewhere(urls: Urls, part: str, statement: str, refused: str) -> None:
+@in_own_loop
+async def test_a_program_started_before_stores_nothing_elsewhere(
+    urls: Urls, part: str, statement: str, refused: str
+) -> None:
     """It took the database for a whole deployment, and says that it must be restarted: 503, and in the log."""
-
-    async def body() -> None:
-        async with both(urls) as database, opened(getattr(urls, part), pool_size=2) as of_older_program:
-            await make_pair(database)
-            with pytest.raises(StoreUnavailable, match=refused):
-                await execute(of_older_program, statement)
-
-    asyncio.run(body())
+    async with both(urls) as database, opened(getattr(urls, part), pool_size=2) as of_older_program:
+        await make_pair(database)
+        with pytest.raises(StoreUnavailable, match=refused):
+            await execute(of_older_program, statement)
 
 
-def test_one_of_a_pair_alone_is_refused(urls: Urls) -> None:
+@in_own_loop
+async def test_one_of_a_pair_alone_is_refused(urls: Urls) -> None:
     """It would answer that nobody opted out, and store what arrives where nobody looks."""
-
-    async def body() -> None:
-        async with both(urls) as database:
-            await make_pair(database)
-            await refusal(database.accounts, "set STOPLIST_FEEDS_URL")
-            await refusal(database.feeds, "STOPLIST_DATABASE_URL names the database of a deployment's feeds")
-            await refusal(joined(database.feeds, database.accounts), "exchanged")
-
-    asyncio.run(body())
+    async with both(urls) as database:
+        await make_pair(database)
+        await refusal(database.accounts, "set STOPLIST_FEEDS_URL")
+        await refusal(database.feeds, "STOPLIST_DATABASE_URL names the database of a deployment's feeds")
+        await refusal(joined(database.feeds, database.accounts), "exchanged")
 
 
-def test_halves_of_two_pairs_are_refused(urls: Urls) -> None:
-    async def body() -> None:
-        async with both(urls) as database:
-            await make_pair(database)
-            await execute(database.feeds, "UPDATE deployment SET pair_id = 'another'")
-            await refusal(database, "do not belong together")
-
-    asyncio.run(body())
+@in_own_loop
+async def test_halves_of_two_pairs_are_refused(urls: Urls) -> None:
+    async with both(urls) as database:
+        await make_pair(database)
+        await execute(database.feeds, "UPDATE deployment SET pair_id = 'another'")
+        await refusal(database, "do not belong together")
 
 
 @pytest.mark.parametrize(
@@ -195,16 +184,14 @@ def test_halves_of_two_pairs_are_refused(urls: Urls) -> None:
         ("feeds", INSERT_FEED, "holds feeds already"),
     ],
 )
-def test_databases_in_use_do_not_become_a_pair(urls: Urls, part: str, statement: str, text: str) -> None:
-    async def body() -> None:
-        async with both(urls) as database:
-            await execute(getattr(database, part), statement)
-            before = await places(database)
-            with pytest.raises(SettingsError, match=text):
-                await make_pair(database)
-            assert await places(database) == before
-
-    asyncio.run(body())
+@in_own_loop
+async def test_databases_in_use_do_not_become_a_pair(urls: Urls, part: str, statement: str, text: str) -> None:
+    async with both(urls) as database:
+        await execute(getattr(database, part), statement)
+        before = await places(database)
+        with pytest.raises(SettingsError, match=text):
+            await make_pair(database)
+        assert await places(database) == before
 
 
 @pytest.mark.parametrize(
@@ -221,94 +208,76 @@ def test_databases_in_use_do_not_become_a_pair(urls: Urls, part: str, statement:
         ("UPDATE deployment SET pair_id = 'p', pair_part = 'feeds'", "", "holds the feeds itself"),
     ],
 )
-def test_a_strange_database_is_refused_before_either_is_migrated(
+@in_own_loop
+async def test_a_strange_database_is_refused_before_either_is_migrated(
     urls: Urls, accounts: str, feeds: str, text: str
 ) -> None:
     """It may belong to a deployment of an older release, which goes on with its own schema."""
-
-    async def body() -> None:
-        async with both(urls) as database:
-            for one, statements in ((database.accounts, accounts), (database.feeds, feeds)):
-                for statement in filter(None, (OLDER_SCHEMA, *statements.split("; "))):
-                    await execute(one, statement)
-            with pytest.raises(SettingsError, match=text):
-                await make_pair(database)
-
-    asyncio.run(body())
+    async with both(urls) as database:
+        for one, statements in ((database.accounts, accounts), (database.feeds, feeds)):
+            for statement in filter(None, (OLDER_SCHEMA, *statements.split("; "))):
+                await execute(one, statement)
+        with pytest.raises(SettingsError, match=text):
+            await make_pair(database)
 
 
 @pytest.mark.parametrize("part", ["accounts", "feeds"])
-def test_one_of_a_pair_alone_is_not_migrated(urls: Urls, part: str) -> None:
-    async def body() -> None:
-        async with both(urls) as database:
-            await make_pair(database)
-            one = getattr(database, part)
-            await execute(one, OLDER_SCHEMA)
-            with pytest.raises(SettingsError, match="STOPLIST_FEEDS_URL"):
-                await make_pair(one)
-
-    asyncio.run(body())
+@in_own_loop
+async def test_one_of_a_pair_alone_is_not_migrated(urls: Urls, part: str) -> None:
+    async with both(urls) as database:
+        await make_pair(database)
+        one = getattr(database, part)
+        await execute(one, OLDER_SCHEMA)
+        with pytest.raises(SettingsError, match="STOPLIST_FEEDS_URL"):
+            await make_pair(one)
 
 
-def test_one_database_is_no_pair(urls: Urls) -> None:
+@in_own_loop
+async def test_one_database_is_no_pair(urls: Urls) -> None:
     """By whatever names it is reached."""
-
-    async def body() -> None:
-        async with both(urls._replace(feeds=urls.accounts)) as database:
-            with pytest.raises(SettingsError, match="name the same database"):
-                await make_pair(database)
-            assert await places(database) == [(None, None)] * 2
-
-    asyncio.run(body())
+    async with both(urls._replace(feeds=urls.accounts)) as database:
+        with pytest.raises(SettingsError, match="name the same database"):
+            await make_pair(database)
+        assert await places(database) == [(None, None)] * 2
 
 
-def test_two_whole_databases_are_no_pair(urls: Urls) -> None:
+@in_own_loop
+async def test_two_whole_databases_are_no_pair(urls: Urls) -> None:
     """`migrate` makes them one; a server does not."""
-
-    async def body() -> None:
-        async with both(urls) as database:
-            with pytest.raises(SettingsError, match="stoplist migrate"):
-                await check_databases(database, environment="development")
-
-    asyncio.run(body())
+    async with both(urls) as database:
+        with pytest.raises(SettingsError, match="stoplist migrate"):
+            await check_databases(database, environment="development")
 
 
-def test_both_are_of_one_environment(urls: Urls) -> None:
-    async def body() -> None:
-        async with both(urls) as database:
-            await make_pair(database)
-            await execute(database.feeds, "UPDATE deployment SET environment = 'production'")
-            with pytest.raises(SettingsError, match="With STOPLIST_FEEDS_URL: This database belongs to the production"):
-                await check_databases(database, environment="development")
-
-    asyncio.run(body())
+@in_own_loop
+async def test_both_are_of_one_environment(urls: Urls) -> None:
+    async with both(urls) as database:
+        await make_pair(database)
+        await execute(database.feeds, "UPDATE deployment SET environment = 'production'")
+        with pytest.raises(SettingsError, match="With STOPLIST_FEEDS_URL: This database belongs to the production"):
+            await check_databases(database, environment="development")
 
 
-def test_a_database_of_feeds_without_a_schema_is_named(urls: Urls, postgresql: PostgresqlServer) -> None:
-    async def body() -> None:
-        empty = postgresql.fresh_database("empty")
-        try:
-            async with both(urls) as database, opened(empty, pool_size=2) as feeds:
-                with pytest.raises(SettingsError, match="where STOPLIST_FEEDS_URL leads"):
-                    await check_databases(joined(database.accounts, feeds), environment="development")
-        finally:
-            postgresql.drop_database(empty)
-
-    asyncio.run(body())
+@in_own_loop
+async def test_a_database_of_feeds_without_a_schema_is_named(urls: Urls, postgresql: PostgresqlServer) -> None:
+    empty = postgresql.fresh_database("empty")
+    try:
+        async with both(urls) as database, opened(empty, pool_size=2) as feeds:
+            with pytest.raises(SettingsError, match="where STOPLIST_FEEDS_URL leads"):
+                await check_databases(joined(database.accounts, feeds), environment="development")
+    finally:
+        postgresql.drop_database(empty)
 
 
-def test_feeds_of_an_older_program_get_their_owner(urls: Urls) -> None:
+@in_own_loop
+async def test_feeds_of_an_older_program_get_their_owner(urls: Urls) -> None:
     """They carry no id yet, which counts as that of a stranger."""
-
-    async def body() -> None:
-        async with both(urls) as database:
-            await make_pair(database)
-            await execute(database.accounts, INSERT_ORGANIZATION)
-            await execute(database.feeds, INSERT_FEED)
-            await check_databases(database, environment="development")
-            assert database.foreign_feeds == {17}
-            await make_pair(database)
-            await check_databases(database, environment="development")
-            assert database.foreign_feeds == frozenset()
-
-    asyncio.run(body())
+    async with both(urls) as database:
+        await make_pair(database)
+        await execute(database.accounts, INSERT_ORGANIZATION)
+        await execute(database.feeds, INSERT_FEED)
+        await check_databases(database, environment="development")
+        assert database.foreign_feeds == {17}
+        await make_pair(database)
+        await check_databases(database, environment="development")
+        assert database.foreign_feeds == frozenset()

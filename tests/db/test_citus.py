@@ -35,6 +35,7 @@ from tests.builders import (
     sql,
     value,
 )
+from tests.deployment import in_own_loop
 from tests.fakes import FakeClock
 from tests.maintenance.doctor.installation import settings
 from tests.migration_fixture import ADDRESSES, assert_copied, fill_every_table, make_move
@@ -71,37 +72,31 @@ async def distribution(database: Database) -> dict[str, int]:
     return {row["name"]: row["colocationid"] for row in rows}
 
 
-def test_the_feed_tables_are_distributed_together(citus_url: str) -> None:
+@in_own_loop
+async def test_the_feed_tables_are_distributed_together(citus_url: str) -> None:
     """A second run changes nothing. Every table then takes what the service writes, and after-restore renews it."""
-
-    async def body() -> None:
-        async with migrated(citus_url) as database:
-            assert await distribute(database) == DistributionResult(FEED_TABLES)
-            groups = await distribution(database)
-            assert set(groups) == set(FEED_TABLES)
-            assert len(set(groups.values())) == 1
-            assert await distribute(database) == DistributionResult(())
-            issued = await fill_every_table(database, FakeClock())
-            assert {record.address for record in await issued.organization.feed()} >= set(ADDRESSES)
-            renewed = await after_restore(ADMINISTRATOR, database, FakeClock())
-            assert renewed.feeds > 0
-
-    asyncio.run(body())
+    async with migrated(citus_url) as database:
+        assert await distribute(database) == DistributionResult(FEED_TABLES)
+        groups = await distribution(database)
+        assert set(groups) == set(FEED_TABLES)
+        assert len(set(groups.values())) == 1
+        assert await distribute(database) == DistributionResult(())
+        issued = await fill_every_table(database, FakeClock())
+        assert {record.address for record in await issued.organization.feed()} >= set(ADDRESSES)
+        renewed = await after_restore(ADMINISTRATOR, database, FakeClock())
+        assert renewed.feeds > 0
 
 
-def test_existing_records_are_distributed_too(citus_url: str) -> None:
+@in_own_loop
+async def test_existing_records_are_distributed_too(citus_url: str) -> None:
     """All of every feed; none stays behind on the coordinator."""
-
-    async def body() -> None:
-        async with migrated(citus_url) as database:
-            issued = await fill_every_table(database, FakeClock())
-            before = await issued.organization.stored()
-            await distribute(database)
-            assert await issued.organization.stored() == before
-            local = "SELECT COUNT(*) AS n FROM pg_class WHERE relname = 'unsubscribes' AND pg_relation_size(oid) > 0"
-            assert await value(database, local) == 0
-
-    asyncio.run(body())
+    async with migrated(citus_url) as database:
+        issued = await fill_every_table(database, FakeClock())
+        before = await issued.organization.stored()
+        await distribute(database)
+        assert await issued.organization.stored() == before
+        local = "SELECT COUNT(*) AS n FROM pg_class WHERE relname = 'unsubscribes' AND pg_relation_size(oid) > 0"
+        assert await value(database, local) == 0
 
 
 async def distribute_as_then(database: Database) -> list[str]:
@@ -217,60 +212,54 @@ async def until_answered(partners: list[PersistentPartner], *, more: int) -> Non
             await partner.has_answered(len(partner.answered) + more)
 
 
-def test_a_crash_of_a_node_loses_nothing(citus: Citus, citus_url: str) -> None:
+@in_own_loop
+async def test_a_crash_of_a_node_loses_nothing(citus: Citus, citus_url: str) -> None:
     """Feeds on it are refused until it is back. Other feeds and tokens go on without a failure."""
-
-    async def body() -> None:
-        async with migrated(citus_url) as database:
-            await distribute(database)
-            deployment = OptOutDeployment(database, FakeClock())
-            organizations = [await deployment.new_organization() for _ in range(8)]
-            ports = [await value(database, NODE_OF_FEED, feed_id=each.feed_id) for each in organizations]
-            assert len(set(ports)) == 2, "feeds on both workers"
-            failing = next(worker for worker in citus.workers if worker.port == ports[0])
-            partners = [PersistentPartner(organization) for organization in organizations]
-            hit = [partner for partner, port in zip(partners, ports, strict=True) if port == failing.port]
-            others = [partner for partner, port in zip(partners, ports, strict=True) if port != failing.port]
-            async with asyncio.TaskGroup() as group:
-                for partner in partners:
-                    group.create_task(partner.work())
-                await until_answered(partners, more=5)
-                failing.kill()
-                await until_answered(others, more=20)
-                key = await make_key(database, deployment.clock, organizations[-1].slug)
-                await make_token(database, deployment.clock, key)
-                failing.start()
-                await until_answered(partners, more=5)
-                for partner in partners:
-                    partner.is_done = True
-            assert any(partner.refusals for partner in hit)
-            assert [partner.refusals for partner in others] == [0] * len(others)
+    async with migrated(citus_url) as database:
+        await distribute(database)
+        deployment = OptOutDeployment(database, FakeClock())
+        organizations = [await deployment.new_organization() for _ in range(8)]
+        ports = [await value(database, NODE_OF_FEED, feed_id=each.feed_id) for each in organizations]
+        assert len(set(ports)) == 2, "feeds on both workers"
+        failing = next(worker for worker in citus.workers if worker.port == ports[0])
+        partners = [PersistentPartner(organization) for organization in organizations]
+        hit = [partner for partner, port in zip(partners, ports, strict=True) if port == failing.port]
+        others = [partner for partner, port in zip(partners, ports, strict=True) if port != failing.port]
+        async with asyncio.TaskGroup() as group:
             for partner in partners:
-                await partner.require_all_stored()
+                group.create_task(partner.work())
+            await until_answered(partners, more=5)
+            failing.kill()
+            await until_answered(others, more=20)
+            key = await make_key(database, deployment.clock, organizations[-1].slug)
+            await make_token(database, deployment.clock, key)
+            failing.start()
+            await until_answered(partners, more=5)
+            for partner in partners:
+                partner.is_done = True
+        assert any(partner.refusals for partner in hit)
+        assert [partner.refusals for partner in others] == [0] * len(others)
+        for partner in partners:
+            await partner.require_all_stored()
 
-    asyncio.run(body())
 
-
-def test_every_node_is_examined(citus: Citus, citus_url: str, tmp_path: Path) -> None:
+@in_own_loop
+async def test_every_node_is_examined(citus: Citus, citus_url: str, tmp_path: Path) -> None:
     """A setting of one worker that loses commits is noticed, and so is a worker that is inactive."""
-
-    async def body() -> None:
-        async with migrated(citus_url) as database:
-            configured = settings(tmp_path, DATABASE_URL=citus_url)
-            nodes = await read_nodes(database)
-            assert [node.name for node in nodes] == [f"127.0.0.1:{node.port}" for node in citus.nodes]
-            assert len({(node.facts.postgresql, node.facts.citus) for node in nodes if node.facts}) == 1
-            assert all(node.facts is not None and node.facts.old_prepared == 0 for node in nodes)
-            worker = citus.workers[1]
-            name = f"127.0.0.1:{worker.port}"
-            stem = citus_url.rpartition("/")[2]
-            worker.execute(f'ALTER DATABASE "{stem}" SET synchronous_commit = off')
-            await execute(database, f"SELECT citus_disable_node('127.0.0.1', {citus.workers[0].port}, true)")
-        async with opened(citus_url) as database:
-            found = await examine(database, configured)
-            assert found.lossy == [name]
-            assert any(f"synchronous_commit = off on {name};" in finding.text for finding in found.findings)
-            inactive = f"Inactive: 127.0.0.1:{citus.workers[0].port}."
-            assert any(inactive in finding.text for finding in found.findings)
-
-    asyncio.run(body())
+    async with migrated(citus_url) as database:
+        configured = settings(tmp_path, DATABASE_URL=citus_url)
+        nodes = await read_nodes(database)
+        assert [node.name for node in nodes] == [f"127.0.0.1:{node.port}" for node in citus.nodes]
+        assert len({(node.facts.postgresql, node.facts.citus) for node in nodes if node.facts}) == 1
+        assert all(node.facts is not None and node.facts.old_prepared == 0 for node in nodes)
+        worker = citus.workers[1]
+        name = f"127.0.0.1:{worker.port}"
+        stem = citus_url.rpartition("/")[2]
+        worker.execute(f'ALTER DATABASE "{stem}" SET synchronous_commit = off')
+        await execute(database, f"SELECT citus_disable_node('127.0.0.1', {citus.workers[0].port}, true)")
+    async with opened(citus_url) as database:
+        found = await examine(database, configured)
+        assert found.lossy == [name]
+        assert any(f"synchronous_commit = off on {name};" in finding.text for finding in found.findings)
+        inactive = f"Inactive: 127.0.0.1:{citus.workers[0].port}."
+        assert any(inactive in finding.text for finding in found.findings)

@@ -17,6 +17,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.constants import HIGH_LIMIT
+from tests.deployment import in_own_loop
 from tests.e2e import load
 from tests.e2e.conftest import own_limits_url
 from tests.e2e.faults import locked_feeds, slow_tokens
@@ -173,32 +174,27 @@ def test_a_limit_store_that_is_away(watched: Watched) -> None:
     run_under_load(watched, body)
 
 
-def test_a_worker_that_dies(watched: Watched) -> None:
-    async def body() -> None:
-        async with watched.raising("worker", "StoplistWorkerDied") as fault:
-            before = watched.deployment.metric("workers_replaced_total")
-            workers(watched.deployment.server)[0].kill()
-            await watched.wait_for("workers_replaced_total", lambda replaced: replaced == before + 1)
-            fault.during = await watched.wait_for("workers", lambda serving: serving == WORKERS)
-
-    asyncio.run(body())
+@in_own_loop
+async def test_a_worker_that_dies(watched: Watched) -> None:
+    async with watched.raising("worker", "StoplistWorkerDied") as fault:
+        before = watched.deployment.metric("workers_replaced_total")
+        workers(watched.deployment.server)[0].kill()
+        await watched.wait_for("workers_replaced_total", lambda replaced: replaced == before + 1)
+        fault.during = await watched.wait_for("workers", lambda serving: serving == WORKERS)
 
 
-def test_a_worker_that_cannot_be_replaced(watched: Watched) -> None:
+@in_own_loop
+async def test_a_worker_that_cannot_be_replaced(watched: Watched) -> None:
     """Because the database is away."""
-
-    async def body() -> None:
-        alarms = ("StoplistWorkerDied", "StoplistWorkersMissing", "StoplistNotReady")
-        async with watched.raising("no worker", *alarms) as fault:
-            await asyncio.to_thread(watched.cluster.stop)
-            before = watched.deployment.metric("workers_replaced_total")
-            workers(watched.deployment.server)[0].kill()
-            await watched.wait_for("workers_replaced_total", lambda replaced: replaced > before + 1)
-            fault.during = await watched.wait_for("store_lost", lambda lost: lost == 1)
-            await asyncio.to_thread(watched.cluster.start)
-            await watched.wait_for("workers", lambda serving: serving == WORKERS)
-
-    asyncio.run(body())
+    alarms = ("StoplistWorkerDied", "StoplistWorkersMissing", "StoplistNotReady")
+    async with watched.raising("no worker", *alarms) as fault:
+        await asyncio.to_thread(watched.cluster.stop)
+        before = watched.deployment.metric("workers_replaced_total")
+        workers(watched.deployment.server)[0].kill()
+        await watched.wait_for("workers_replaced_total", lambda replaced: replaced > before + 1)
+        fault.during = await watched.wait_for("store_lost", lambda lost: lost == 1)
+        await asyncio.to_thread(watched.cluster.start)
+        await watched.wait_for("workers", lambda serving: serving == WORKERS)
 
 
 def test_a_feed_that_hangs(watched: Watched) -> None:

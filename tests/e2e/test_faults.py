@@ -23,6 +23,7 @@ from stoplist.web import concurrency_limit
 from tests.conftest import needed
 from tests.constants import PATIENCE_S
 from tests.db import hosts
+from tests.deployment import in_own_loop
 from tests.e2e import load
 from tests.e2e.conftest import own_limits_url
 from tests.e2e.faults import (
@@ -237,27 +238,24 @@ class ConcurrentCallers:
             return answer.status, answer.read()
 
 
-def test_either_store_freezes(proxied: OwnStoresDeployment, patient: ProxiedDeployment) -> None:
+@in_own_loop
+async def test_either_store_freezes(proxied: OwnStoresDeployment, patient: ProxiedDeployment) -> None:
     """Each stands still for 20 s. Without PostgreSQL each request is refused in time, and memory is bounded.
 
     Most of hundreds are refused at once. Without the limit store none is refused, and each process counts alone.
     """
-
-    async def body() -> None:
-        async with (
-            under_load(proxied.deployment) as without_database,
-            under_load(patient.deployment) as without_limits,
-        ):
-            without_limits.pace_s = PACE_WHILE_FROZEN_S
-            with frozen(proxied.cluster), frozen(patient.valkey):
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(asyncio.sleep(FROZEN_S))
-                    group.create_task(_assert_callers_refused(proxied.deployment.server, without_database))
-                    group.create_task(assert_counting_alone(patient.deployment, without_limits))
-            await wait_for_counting_alone(patient.deployment, 0)
-        assert without_limits.seen.statuses[503] == 0
-
-    asyncio.run(body())
+    async with (
+        under_load(proxied.deployment) as without_database,
+        under_load(patient.deployment) as without_limits,
+    ):
+        without_limits.pace_s = PACE_WHILE_FROZEN_S
+        with frozen(proxied.cluster), frozen(patient.valkey):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.sleep(FROZEN_S))
+                group.create_task(_assert_callers_refused(proxied.deployment.server, without_database))
+                group.create_task(assert_counting_alone(patient.deployment, without_limits))
+        await wait_for_counting_alone(patient.deployment, 0)
+    assert without_limits.seen.statuses[503] == 0
 
 
 async def _assert_callers_refused(server: RunningServer, partners: Partners) -> None:
@@ -347,25 +345,19 @@ def test_the_disk_is_full(proxied: OwnStoresDeployment) -> None:
 # With a pooler
 
 
-def test_pgbouncer_crashes(pooled: PooledDeployment) -> None:
+@in_own_loop
+async def test_pgbouncer_crashes(pooled: PooledDeployment) -> None:
     """kill -9, and a later restart."""
-
-    async def body() -> None:
-        async with under_load(pooled.deployment) as partners:
-            await asyncio.to_thread(pooled.pooler.kill)
-            await partners.wait_for_refusals(20)
-            await asyncio.to_thread(pooled.pooler.start)
-
-    asyncio.run(body())
+    async with under_load(pooled.deployment) as partners:
+        await asyncio.to_thread(pooled.pooler.kill)
+        await partners.wait_for_refusals(20)
+        await asyncio.to_thread(pooled.pooler.start)
 
 
-def test_postgresql_is_restarted_behind_pgbouncer(pooled: PooledDeployment) -> None:
+@in_own_loop
+async def test_postgresql_is_restarted_behind_pgbouncer(pooled: PooledDeployment) -> None:
     """Its clients keep their connections meanwhile."""
-
-    async def body() -> None:
-        async with under_load(pooled.deployment) as partners:
-            await asyncio.to_thread(pooled.cluster.stop)
-            await partners.wait_for_refusals(5)
-            await asyncio.to_thread(pooled.cluster.start)
-
-    asyncio.run(body())
+    async with under_load(pooled.deployment) as partners:
+        await asyncio.to_thread(pooled.cluster.stop)
+        await partners.wait_for_refusals(5)
+        await asyncio.to_thread(pooled.cluster.start)

@@ -17,6 +17,7 @@ from stoplist.limits.opening import open_limiter
 from stoplist.limits.store import LimitStore, StoreLost
 from tests.builders import Run
 from tests.conftest import needed
+from tests.deployment import in_own_loop
 from tests.limits.counting import patience
 from tests.limits.scripted_store import scripted_store
 from tests.services import valkey as services
@@ -117,15 +118,12 @@ def test_a_store_that_refuses_stops_the_start(run: Run, valkey: Valkey) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"-MOVED 1 127.0.0.1:7001\r\n", b"-ERR unknown command 'EVALSHA'\r\n"])
-def test_a_store_that_can_never_decide_stops_the_start(run: Run, answer: bytes) -> None:
+@in_own_loop
+async def test_a_store_that_can_never_decide_stops_the_start(answer: bytes) -> None:
     """One node of a cluster, or a server without scripts."""
-
-    async def main() -> None:
-        async with scripted_store(answer) as url:
-            with pytest.raises(SettingsError, match="one primary, or a proxy before a cluster"):
-                await opened(url)
-
-    run(main())
+    async with scripted_store(answer) as url:
+        with pytest.raises(SettingsError, match="one primary, or a proxy before a cluster"):
+            await opened(url)
 
 
 @pytest.fixture(scope="module")
@@ -149,18 +147,15 @@ def test_an_untrusted_certificate_stops_the_start(run: Run, tls: Valkey) -> None
         assert "ssl_ca_certs=PATH" in refused(run, url), url
 
 
-def test_a_certificate_that_is_no_longer_trusted_loses_the_store(
-    run: Run, tls: Valkey, caplog: pytest.LogCaptureFixture
+@in_own_loop
+async def test_a_certificate_that_is_no_longer_trusted_loses_the_store(
+    tls: Valkey, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A running server continues alone; the warning names the reason."""
-
-    async def main() -> None:
-        store = LimitStore.at(tls.url.partition("?")[0])
-        with pytest.raises(StoreLost, match="TLS: CERTIFICATE_VERIFY_FAILED"):
-            await store.acquire(("api", "a"), None, limit=1)
-        await store.close()
-
-    run(main())
+    store = LimitStore.at(tls.url.partition("?")[0])
+    with pytest.raises(StoreLost, match="TLS: CERTIFICATE_VERIFY_FAILED"):
+        await store.acquire(("api", "a"), None, limit=1)
+    await store.close()
 
 
 @pytest.mark.parametrize(

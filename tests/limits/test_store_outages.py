@@ -13,6 +13,7 @@ from stoplist.limits.opening import open_limiter
 from stoplist.limits.shared import SharedLimiter
 from stoplist.limits.store import LimitStore
 from tests.builders import Run
+from tests.deployment import in_own_loop
 from tests.limits.counting import patience
 from tests.limits.scripted_store import scripted_store
 from tests.services.proxy import ANSWERS, REQUESTS, Proxy
@@ -146,23 +147,20 @@ def test_a_lost_store_leaves_n_per_process(
     run(main())
 
 
-def test_queued_calls_wait_no_longer_than_the_first(run: Run, store_under_test: StoreUnderTest) -> None:
+@in_own_loop
+async def test_queued_calls_wait_no_longer_than_the_first(store_under_test: StoreUnderTest) -> None:
     """Several round trips' worth behind a stuck one, by the loop's clock; the bound allows for a slow machine."""
-
-    async def main() -> None:
-        async with limiter_at(store_under_test.url) as limiter:
-            with outage(store_under_test, "frozen"), patience(2.0):
-                begun_s = asyncio.get_running_loop().time()
-                tasks = [asyncio.create_task(limiter.api("stuck", limit=N))]
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
-                tasks += [asyncio.create_task(limiter.api("stuck", limit=N)) for _ in range(2000)]
-                decisions = await asyncio.gather(*tasks)
-                # Eight consecutive round trips would take 16 s.
-                assert asyncio.get_running_loop().time() - begun_s < 12
-            assert sum(decision.accepted for decision in decisions) == N
-
-    run(main())
+    async with limiter_at(store_under_test.url) as limiter:
+        with outage(store_under_test, "frozen"), patience(2.0):
+            begun_s = asyncio.get_running_loop().time()
+            tasks = [asyncio.create_task(limiter.api("stuck", limit=N))]
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            tasks += [asyncio.create_task(limiter.api("stuck", limit=N)) for _ in range(2000)]
+            decisions = await asyncio.gather(*tasks)
+            # Eight consecutive round trips would take 16 s.
+            assert asyncio.get_running_loop().time() - begun_s < 12
+        assert sum(decision.accepted for decision in decisions) == N
 
 
 def test_the_warning_names_the_reason_but_not_the_address(
@@ -201,19 +199,16 @@ TRANSIENT = [
 
 
 @pytest.mark.parametrize("answer", TRANSIENT)
-def test_any_answer_of_the_store_leads_to_a_decision(run: Run, answer: bytes) -> None:
+@in_own_loop
+async def test_any_answer_of_the_store_leads_to_a_decision(answer: bytes) -> None:
     """A transient error stops no start, and no answer is an error for a request."""
-
-    async def main() -> None:
-        async with scripted_store(answer) as url:
-            limiter = await open_limiter(url, Clock())
-            assert isinstance(limiter, SharedLimiter)
-            assert limiter.health().is_lost
-            assert await accepted_at_once(limiter, "a", 20) == N
-            await limiter.close()
-            unopened = SharedLimiter(LimitStore.at(url), Clock())
-            assert await accepted_at_once(unopened, "a", 20) == N
-            assert unopened.health().is_lost
-            await unopened.close()
-
-    run(main())
+    async with scripted_store(answer) as url:
+        limiter = await open_limiter(url, Clock())
+        assert isinstance(limiter, SharedLimiter)
+        assert limiter.health().is_lost
+        assert await accepted_at_once(limiter, "a", 20) == N
+        await limiter.close()
+        unopened = SharedLimiter(LimitStore.at(url), Clock())
+        assert await accepted_at_once(unopened, "a", 20) == N
+        assert unopened.health().is_lost
+        await unopened.close()

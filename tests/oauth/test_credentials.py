@@ -33,6 +33,7 @@ from tests.builders import (
     value,
 )
 from tests.constants import DAY_MS
+from tests.deployment import in_own_loop
 from tests.fakes import FakeClock
 
 ALL = frozenset(("read", "unsubscribe", "resubscribe"))
@@ -392,79 +393,70 @@ async def test_an_update_without_a_difference_changes_nothing(database: Database
 # Concurrent changes
 
 
-def test_concurrent_changes_are_serialised(database_url: str, clock: FakeClock) -> None:
+@in_own_loop
+async def test_concurrent_changes_are_serialised(database_url: str, clock: FakeClock) -> None:
     """Two processes: the key is as the last change left it, never a mixture, and each change has its audit row."""
-
-    async def body() -> None:
-        async with migrated(database_url) as one, opened(database_url) as other:
-            slugs = [f"org-{number}" for number in range(4)]
-            for slug in slugs:
-                await make_organization(one, clock, slug)
-            client_id = ids_of(await make_key(one, clock, "org-0"))
-            wanted = [(slugs[turn % 3 : turn % 3 + 2], f"label {turn}") for turn in range(12)]
-            changes = [
-                change(
-                    (one, other)[turn % 2],
-                    clock,
-                    client_id,
-                    organizations=organizations,
-                    default_organization=organizations[0],
-                    label=label,
-                )
-                for turn, (organizations, label) in enumerate(wanted)
-            ]
-            await asyncio.gather(*changes)
-            last = await show_credential(ADMINISTRATOR, one, client_id=client_id)
-            assert (last.organizations, last.label) in wanted
-            rows = [row for row in await audit_rows(other) if row.action == "key.update"]
-            assert sorted(row.detail["label"] for row in rows) == sorted(label for _, label in wanted)
-            assert rows[-1].detail["was"] in [{k: v for k, v in row.detail.items() if k != "was"} for row in rows[:-1]]
-            assert {k: v for k, v in rows[-1].detail.items() if k != "was"} == {
-                "label": last.label,
-                "covers": last.organizations,
-                "default_organization": last.default_organization,
-                "permissions": last.permissions,
-                "refresh_needs_secret": last.refresh_needs_secret,
-            }
-
-    asyncio.run(body())
+    async with migrated(database_url) as one, opened(database_url) as other:
+        slugs = [f"org-{number}" for number in range(4)]
+        for slug in slugs:
+            await make_organization(one, clock, slug)
+        client_id = ids_of(await make_key(one, clock, "org-0"))
+        wanted = [(slugs[turn % 3 : turn % 3 + 2], f"label {turn}") for turn in range(12)]
+        changes = [
+            change(
+                (one, other)[turn % 2],
+                clock,
+                client_id,
+                organizations=organizations,
+                default_organization=organizations[0],
+                label=label,
+            )
+            for turn, (organizations, label) in enumerate(wanted)
+        ]
+        await asyncio.gather(*changes)
+        last = await show_credential(ADMINISTRATOR, one, client_id=client_id)
+        assert (last.organizations, last.label) in wanted
+        rows = [row for row in await audit_rows(other) if row.action == "key.update"]
+        assert sorted(row.detail["label"] for row in rows) == sorted(label for _, label in wanted)
+        assert rows[-1].detail["was"] in [{k: v for k, v in row.detail.items() if k != "was"} for row in rows[:-1]]
+        assert {k: v for k, v in rows[-1].detail.items() if k != "was"} == {
+            "label": last.label,
+            "covers": last.organizations,
+            "default_organization": last.default_organization,
+            "permissions": last.permissions,
+            "refresh_needs_secret": last.refresh_needs_secret,
+        }
 
 
-def test_concurrent_deactivations_take_effect_once(database_url: str, clock: FakeClock) -> None:
+@in_own_loop
+async def test_concurrent_deactivations_take_effect_once(database_url: str, clock: FakeClock) -> None:
     """One audit row and one increment of the epoch; the others find it done."""
-
-    async def body() -> None:
-        async with migrated(database_url) as one, opened(database_url) as other:
-            await make_organization(one, clock)
-            client_id = ids_of(await make_key(one, clock))
-            tries = [
-                credentials.deactivate_credential(ADMINISTRATOR, (one, other)[turn % 2], clock, client_id=client_id)
-                for turn in range(10)
-            ]
-            assert {credential.is_active for credential in await asyncio.gather(*tries)} == {False}
-            assert [row.action for row in await audit_rows(one)][2:] == ["key.deactivate"]
-            assert await epoch(one, client_id) == 2
-
-    asyncio.run(body())
+    async with migrated(database_url) as one, opened(database_url) as other:
+        await make_organization(one, clock)
+        client_id = ids_of(await make_key(one, clock))
+        tries = [
+            credentials.deactivate_credential(ADMINISTRATOR, (one, other)[turn % 2], clock, client_id=client_id)
+            for turn in range(10)
+        ]
+        assert {credential.is_active for credential in await asyncio.gather(*tries)} == {False}
+        assert [row.action for row in await audit_rows(one)][2:] == ["key.deactivate"]
+        assert await epoch(one, client_id) == 2
 
 
-def test_no_key_is_created_after_its_organization_closed(database_url: str, clock: FakeClock) -> None:
+@in_own_loop
+async def test_no_key_is_created_after_its_organization_closed(database_url: str, clock: FakeClock) -> None:
     """The audit shows the key first, or no key."""
-
-    async def body() -> None:
-        async with migrated(database_url) as one, opened(database_url) as other:
-            for turn in range(6):
-                slug = f"org-{turn}"
-                await make_organization(one, clock, slug)
-                pair = [make_key(one, clock, slug), close_organization(ADMINISTRATOR, other, clock, slug=slug)]
-                answers: list[Any] = await asyncio.gather(*(pair if turn % 2 else pair[::-1]), return_exceptions=True)
-                actions = [row.action for row in await audit_rows(one)][-2:]
-                if any(isinstance(answer, Refused) for answer in answers):
-                    assert actions == ["organization.create", "organization.close"]
-                else:
-                    assert actions == ["key.create", "organization.close"]
-
-    asyncio.run(body())
+    async with migrated(database_url) as one, opened(database_url) as other:
+        for turn in range(6):
+            slug = f"org-{turn}"
+            await make_organization(one, clock, slug)
+            pair = [make_key(one, clock, slug), close_organization(ADMINISTRATOR, other, clock, slug=slug)]
+            answers: list[Any] = await asyncio.gather(*(pair if turn % 2 else pair[::-1]), return_exceptions=True)
+            actions = [row.action for row in await audit_rows(one)][-2:]
+            if any(isinstance(answer, Refused) for answer in answers):
+                assert actions == ["organization.create", "organization.close"]
+            else:
+                assert actions == ["key.create", "organization.close"]
 
 
 @on_each_database

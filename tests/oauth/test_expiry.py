@@ -20,6 +20,7 @@ from tests.builders import (
     sql,
     value,
 )
+from tests.deployment import in_own_loop
 from tests.fakes import FakeClock
 
 ISSUE = sql("""
@@ -133,42 +134,36 @@ async def test_a_reused_row_number_is_no_proof_of_use(database: Database, clock:
         await rotated(database, clock, pair)
 
 
-def test_concurrent_servers_delete_each_row_once(database_url: str) -> None:
+@in_own_loop
+async def test_concurrent_servers_delete_each_row_once(database_url: str) -> None:
     """Two processes: the sum of their counts is right, and neither fails."""
-
-    async def body() -> None:
-        async with migrated(database_url) as one, opened(database_url) as other:
-            await fill(one, 1, 3_000)
-            went = await asyncio.gather(*(delete_expired((one, other)[turn % 2], 2_500) for turn in range(12)))
-            went += [await delete_expired(one, 2_500) for _ in range(6)]
-            assert sum(went) == 2_500
-            assert await value(one, "SELECT COUNT(*) FROM token_pairs") == 500
-
-    asyncio.run(body())
+    async with migrated(database_url) as one, opened(database_url) as other:
+        await fill(one, 1, 3_000)
+        went = await asyncio.gather(*(delete_expired((one, other)[turn % 2], 2_500) for turn in range(12)))
+        went += [await delete_expired(one, 2_500) for _ in range(6)]
+        assert sum(went) == 2_500
+        assert await value(one, "SELECT COUNT(*) FROM token_pairs") == 500
 
 
-def test_only_one_process_deletes_at_a_time(postgresql_url: str) -> None:
+@in_own_loop
+async def test_only_one_process_deletes_at_a_time(postgresql_url: str) -> None:
     """Another process skips it without waiting, and takes over when the first is done or dead."""
+    async with migrated(postgresql_url) as one, opened(postgresql_url) as other:
+        await fill(one, 1, 600)
+        at_it, go_on = asyncio.Event(), asyncio.Event()
 
-    async def body() -> None:
-        async with migrated(postgresql_url) as one, opened(postgresql_url) as other:
-            await fill(one, 1, 600)
-            at_it, go_on = asyncio.Event(), asyncio.Event()
+        async def slowly(transaction: Transaction) -> None:
+            await transaction.one(tokens._MAY_DELETE_EXPIRED)
+            at_it.set()
+            await go_on.wait()
 
-            async def slowly(transaction: Transaction) -> None:
-                await transaction.one(tokens._MAY_DELETE_EXPIRED)
-                at_it.set()
-                await go_on.wait()
-
-            slow = asyncio.create_task(one.write(slowly))
-            await at_it.wait()
-            assert await delete_expired(other, 1_000) == 0
-            assert len(await left(one)) == 600
-            go_on.set()
-            await slow
-            assert [await delete_expired(other, 1_000) for _ in range(3)] == [500, 100, 0]
-
-    asyncio.run(body())
+        slow = asyncio.create_task(one.write(slowly))
+        await at_it.wait()
+        assert await delete_expired(other, 1_000) == 0
+        assert len(await left(one)) == 600
+        go_on.set()
+        await slow
+        assert [await delete_expired(other, 1_000) for _ in range(3)] == [500, 100, 0]
 
 
 @on_each_database

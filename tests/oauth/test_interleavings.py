@@ -22,6 +22,7 @@ from stoplist.oauth.model import TokenPair
 from stoplist.oauth.outcome import Outcome
 from tests import interleaving
 from tests.builders import execute, value
+from tests.deployment import in_own_loop
 from tests.fakes import FakeClock
 from tests.interleaving import Order, Scheduler, Step, Work, open_scheduler
 from tests.keys import Key
@@ -318,15 +319,12 @@ async def test_a_refresh_against_an_issue(scenario: TokenScenario, order: Order)
     assert len(await scenario.living(*pairs)) == 4
 
 
-def test_concurrent_refreshes_yield_one_pair_and_one_alarm(database_url: str) -> None:
+@in_own_loop
+async def test_concurrent_refreshes_yield_one_pair_and_one_alarm(database_url: str) -> None:
     """32 presentations of one token within one process, in 20 rounds; no token is valid afterwards."""
-
-    async def main() -> None:
-        async with token_deployment(database_url, FakeClock()) as deployment:
-            for _ in range(ROUNDS):
-                await all_at_once(deployment, await deployment.new_key())
-
-    asyncio.run(main())
+    async with token_deployment(database_url, FakeClock()) as deployment:
+        for _ in range(ROUNDS):
+            await all_at_once(deployment, await deployment.new_key())
 
 
 async def all_at_once(deployment: TokenDeployment, key: Key) -> None:

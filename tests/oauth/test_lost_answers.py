@@ -17,6 +17,7 @@ from stoplist.db.opening import sqlite_path
 from stoplist.errors import StoreUnavailable
 from tests.builders import opened, rotate_token
 from tests.constants import PATIENCE_S
+from tests.deployment import in_own_loop
 from tests.fakes import FakeClock
 from tests.keys import Key
 from tests.oauth.partner import TokenDeployment, pair_of, token_deployment
@@ -102,45 +103,39 @@ async def assert_rotated_once(deployment: TokenDeployment, key: Key, *, alive: s
 
 
 @pytest.mark.parametrize("moment", [ARRIVES, STORED])
-def test_a_lost_answer_is_replaced_by_what_is_stored(postgresql_url: str, clock: FakeClock, moment: str) -> None:
+@in_own_loop
+async def test_a_lost_answer_is_replaced_by_what_is_stored(postgresql_url: str, clock: FakeClock, moment: str) -> None:
     """One rotation, no alarm: the statement is sent again, and shows whether the first one arrived."""
-
-    async def body() -> None:
-        async with rotation_proxy(postgresql_url, clock) as (between, deployment):
-            key = await deployment.new_key()
-            first = await deployment.new_pair(key)
-            between.cuts_when = moment
-            second = pair_of(await deployment.refresh(first.refresh_token))
-            assert between.was_cut
-            # Each has hashes of its own: the same hashes twice would violate a unique index.
-            hash_ = ids.hash_secret(second.refresh_token)
-            assert [hash_ in rotation for rotation in between.rotations] == [moment == STORED, moment == ARRIVES]
-            await assert_rotated_once(deployment, key, alive=second.access_token)
-            assert await deployment.is_alive(pair_of(await deployment.refresh(second.refresh_token)).access_token)
-
-    asyncio.run(body())
+    async with rotation_proxy(postgresql_url, clock) as (between, deployment):
+        key = await deployment.new_key()
+        first = await deployment.new_pair(key)
+        between.cuts_when = moment
+        second = pair_of(await deployment.refresh(first.refresh_token))
+        assert between.was_cut
+        # Each has hashes of its own: the same hashes twice would violate a unique index.
+        hash_ = ids.hash_secret(second.refresh_token)
+        assert [hash_ in rotation for rotation in between.rotations] == [moment == STORED, moment == ARRIVES]
+        await assert_rotated_once(deployment, key, alive=second.access_token)
+        assert await deployment.is_alive(pair_of(await deployment.refresh(second.refresh_token)).access_token)
 
 
-def test_a_running_refresh_is_waited_for(postgresql_url: str, clock: FakeClock) -> None:
+@in_own_loop
+async def test_a_running_refresh_is_waited_for(postgresql_url: str, clock: FakeClock) -> None:
     """The server does not notice the cut and continues: both attempts meet, and one of them stores its pair."""
-
-    async def body() -> None:
-        async with rotation_proxy(postgresql_url, clock) as (between, deployment):
-            other = await asyncpg.connect(postgresql_url)
-            try:
-                for _ in range(ROUNDS):
-                    key = await deployment.new_key()
-                    first = await deployment.new_pair(key)
-                    async with held_up(other, await deployment.stored_pairs(key)):
-                        between.cuts_when = RUNNING
-                        refresh = asyncio.create_task(deployment.refresh(first.refresh_token))
-                        await until_two_wait(other)
-                    second = pair_of(await refresh)
-                    await assert_rotated_once(deployment, key, alive=second.access_token)
-            finally:
-                await other.close()
-
-    asyncio.run(body())
+    async with rotation_proxy(postgresql_url, clock) as (between, deployment):
+        other = await asyncpg.connect(postgresql_url)
+        try:
+            for _ in range(ROUNDS):
+                key = await deployment.new_key()
+                first = await deployment.new_pair(key)
+                async with held_up(other, await deployment.stored_pairs(key)):
+                    between.cuts_when = RUNNING
+                    refresh = asyncio.create_task(deployment.refresh(first.refresh_token))
+                    await until_two_wait(other)
+                second = pair_of(await refresh)
+                await assert_rotated_once(deployment, key, alive=second.access_token)
+        finally:
+            await other.close()
 
 
 @contextlib.asynccontextmanager
@@ -168,27 +163,24 @@ async def until_two_wait(connection: "asyncpg.Connection[asyncpg.Record]") -> No
 
 
 @pytest.mark.parametrize("moment", [ARRIVES, STORED])
-def test_an_unknown_outcome_says_not_to_send_the_token_again(
+@in_own_loop
+async def test_an_unknown_outcome_says_not_to_send_the_token_again(
     postgresql_url: str, clock: FakeClock, moment: str
 ) -> None:
     """The database stays away: a second presentation might raise the alarm. Nothing is promised, nothing lost."""
-
-    async def body() -> None:
-        async with rotation_proxy(postgresql_url, clock) as (between, deployment):
-            key = await deployment.new_key()
-            first = await deployment.new_pair(key)
-            between.cuts_when, between.stays_cut = moment, True
-            error = (await deployment.refresh(first.refresh_token)).error
-            assert isinstance(error, StoreUnavailable)
-            assert "do not send it again" in error.text
-            assert "client_credentials" in error.text
-            assert error.retry_after_s == 1
-            async with opened(postgresql_url) as database:
-                deployment.database = database
-                assert len(await deployment.stored_pairs(key)) == (2 if moment == STORED else 1)
-                assert await deployment.alarms(key) == []
-
-    asyncio.run(body())
+    async with rotation_proxy(postgresql_url, clock) as (between, deployment):
+        key = await deployment.new_key()
+        first = await deployment.new_pair(key)
+        between.cuts_when, between.stays_cut = moment, True
+        error = (await deployment.refresh(first.refresh_token)).error
+        assert isinstance(error, StoreUnavailable)
+        assert "do not send it again" in error.text
+        assert "client_credentials" in error.text
+        assert error.retry_after_s == 1
+        async with opened(postgresql_url) as database:
+            deployment.database = database
+            assert len(await deployment.stored_pairs(key)) == (2 if moment == STORED else 1)
+            assert await deployment.alarms(key) == []
 
 
 def test_a_failed_refresh_on_sqlite_stores_nothing(

@@ -27,6 +27,7 @@ from tests.builders import (
     proves,
     refused,
 )
+from tests.deployment import in_own_loop
 from tests.fakes import FakeClock
 
 ZOE = Actor(kind="person", id="zoe@example.org", roles={"acme": ADMIN})
@@ -56,20 +57,17 @@ async def test_a_form_that_is_sent_twice_creates_one_key(database: Database, clo
     assert await proves(database, key)
 
 
-def test_concurrent_forms_create_one_key(database_url: str, clock: FakeClock) -> None:
+@in_own_loop
+async def test_concurrent_forms_create_one_key(database_url: str, clock: FakeClock) -> None:
     """Two processes, ten forms: one key and one audit row; the others are refused."""
-
-    async def body() -> None:
-        async with migrated(database_url) as one, opened(database_url) as other:
-            await make_organization(one, clock)
-            tries = [make_key((one, other)[turn % 2], clock, client_id=MADE_ID) for turn in range(10)]
-            answers = await asyncio.gather(*tries, return_exceptions=True)
-            [made] = [answer for answer in answers if isinstance(answer, NewCredential)]
-            assert {type(answer) for answer in answers if answer is not made} == {AlreadyMade}
-            assert await proves(one, made)
-            assert [row.action for row in await audit_rows(one)] == ["organization.create", "key.create"]
-
-    asyncio.run(body())
+    async with migrated(database_url) as one, opened(database_url) as other:
+        await make_organization(one, clock)
+        tries = [make_key((one, other)[turn % 2], clock, client_id=MADE_ID) for turn in range(10)]
+        answers = await asyncio.gather(*tries, return_exceptions=True)
+        [made] = [answer for answer in answers if isinstance(answer, NewCredential)]
+        assert {type(answer) for answer in answers if answer is not made} == {AlreadyMade}
+        assert await proves(one, made)
+        assert [row.action for row in await audit_rows(one)] == ["organization.create", "key.create"]
 
 
 @on_each_database
@@ -199,19 +197,16 @@ async def test_raised_ceilings_move_if_the_old_key_ends_with_it(database: Databa
     assert (activated.is_active, ceilings(activated)) == (True, (10, 6))
 
 
-def test_concurrent_replacements_move_raised_ceilings_once(database_url: str, clock: FakeClock) -> None:
+@in_own_loop
+async def test_concurrent_replacements_move_raised_ceilings_once(database_url: str, clock: FakeClock) -> None:
     """The key's lock lets one of them have the raised ceilings."""
-
-    async def body() -> None:
-        async with migrated(database_url) as one, opened(database_url) as other:
-            await make_organization(one, clock)
-            old = (await make_key(one, clock, api_per_minute=600)).credential.client_id
-            made = await asyncio.gather(
-                *(replace(it, clock, old, actor=ZOE, deactivates_old=True) for it in (one, other, one, other))
-            )
-            assert sorted(new.credential.api_per_minute for new in made) == [60, 60, 60, 600]
-
-    asyncio.run(body())
+    async with migrated(database_url) as one, opened(database_url) as other:
+        await make_organization(one, clock)
+        old = (await make_key(one, clock, api_per_minute=600)).credential.client_id
+        made = await asyncio.gather(
+            *(replace(it, clock, old, actor=ZOE, deactivates_old=True) for it in (one, other, one, other))
+        )
+        assert sorted(new.credential.api_per_minute for new in made) == [60, 60, 60, 600]
 
 
 @on_each_database

@@ -32,6 +32,7 @@ from tests.builders import (
     value,
 )
 from tests.constants import DAY_MS, HOUR_MS
+from tests.deployment import in_own_loop
 from tests.fakes import FakeClock
 from tests.services.postgresql import PostgresqlServer
 
@@ -309,21 +310,18 @@ async def test_use_noted_during_a_write_is_counted_once(database: Database) -> N
     assert await days(database) == {TODAY: (15, 0, 0)}
 
 
-def test_the_use_of_two_servers_adds_up(database_url: str) -> None:
+@in_own_loop
+async def test_the_use_of_two_servers_adds_up(database_url: str) -> None:
     """Each writes its own share of the same keys, at the same time and in any order."""
-
-    async def body() -> None:
-        async with migrated(database_url) as one, opened(database_url) as other:
-            for _ in range(5):
-                shares = Usage(), Usage()
-                for share, clients in zip(shares, ((KEY, OTHER), (OTHER, KEY)), strict=True):
-                    for client_id in clients:
-                        note(share, error="rate_limited", client_id=client_id)
-                await asyncio.gather(shares[0].flush(one), shares[1].flush(other))
-            assert await days(one) == await days(other, OTHER) == {TODAY: (10, 10, 0)}
-            assert len(await stored_refusals(one)) == 10
-
-    asyncio.run(body())
+    async with migrated(database_url) as one, opened(database_url) as other:
+        for _ in range(5):
+            shares = Usage(), Usage()
+            for share, clients in zip(shares, ((KEY, OTHER), (OTHER, KEY)), strict=True):
+                for client_id in clients:
+                    note(share, error="rate_limited", client_id=client_id)
+            await asyncio.gather(shares[0].flush(one), shares[1].flush(other))
+        assert await days(one) == await days(other, OTHER) == {TODAY: (10, 10, 0)}
+        assert len(await stored_refusals(one)) == 10
 
 
 def test_two_servers_never_deadlock(postgresql: PostgresqlServer, postgresql_url: str) -> None:
@@ -362,21 +360,18 @@ async def test_nothing_that_was_sent_is_stored(database: Database) -> None:
     }
 
 
-def test_a_closed_database_loses_no_use(database_url: str) -> None:
+@in_own_loop
+async def test_a_closed_database_loses_no_use(database_url: str) -> None:
     """Uses that a server cannot write at its end are still in memory, and the failure is raised."""
-
-    async def body() -> None:
-        usage = Usage()
-        note(usage)
-        async with migrated(database_url) as database:
-            await database.close()
-            with pytest.raises(StoreUnavailable):
-                await usage.flush(database)
-        async with opened(database_url) as database:
+    usage = Usage()
+    note(usage)
+    async with migrated(database_url) as database:
+        await database.close()
+        with pytest.raises(StoreUnavailable):
             await usage.flush(database)
-            assert await days(database) == {TODAY: (1, 0, 0)}
-
-    asyncio.run(body())
+    async with opened(database_url) as database:
+        await usage.flush(database)
+        assert await days(database) == {TODAY: (1, 0, 0)}
 
 
 async def _break(database: Database, where: str = "1 = 1") -> None:

@@ -26,6 +26,7 @@ from tests.builders import (
     refused,
     sql,
 )
+from tests.deployment import in_own_loop
 from tests.fakes import FakeClock
 
 
@@ -136,21 +137,18 @@ async def test_a_new_name_is_unique_in_its_organization_too(database: Database, 
     await refused(database, _rename(database, clock, offers.group_id, "more"), "closed")
 
 
-def test_a_name_taken_concurrently_goes_to_one_group(database_url: str, clock: FakeClock) -> None:
+@in_own_loop
+async def test_a_name_taken_concurrently_goes_to_one_group(database_url: str, clock: FakeClock) -> None:
     """Two processes rename and create: there is one group with that name, and no error but Refused."""
-
-    async def body() -> None:
-        async with migrated(database_url) as one, opened(database_url) as other:
-            await make_organization(one, clock)
-            groups = [await make_group(one, clock, f"group {number}") for number in range(6)]
-            attempts = [_rename((one, other)[at % 2], clock, group.group_id, "news") for at, group in enumerate(groups)]
-            attempts += [make_group((one, other)[at % 2], clock, "news") for at in range(4)]
-            results = await asyncio.gather(*attempts, return_exceptions=True)
-            assert {type(result) for result in results} == {Group, Refused}
-            names = [group.name for group in await list_groups(ADMINISTRATOR, one, org_slug="acme")]
-            assert names.count("news") == sum(isinstance(result, Group) for result in results) == 1
-
-    asyncio.run(body())
+    async with migrated(database_url) as one, opened(database_url) as other:
+        await make_organization(one, clock)
+        groups = [await make_group(one, clock, f"group {number}") for number in range(6)]
+        attempts = [_rename((one, other)[at % 2], clock, group.group_id, "news") for at, group in enumerate(groups)]
+        attempts += [make_group((one, other)[at % 2], clock, "news") for at in range(4)]
+        results = await asyncio.gather(*attempts, return_exceptions=True)
+        assert {type(result) for result in results} == {Group, Refused}
+        names = [group.name for group in await list_groups(ADMINISTRATOR, one, org_slug="acme")]
+        assert names.count("news") == sum(isinstance(result, Group) for result in results) == 1
 
 
 @on_each_database
@@ -246,32 +244,26 @@ async def test_groups_of_a_closed_organization_cannot_be_changed(database: Datab
     assert await list_groups(ADMINISTRATOR, database, org_slug="acme") == [group]
 
 
-def test_groups_created_concurrently_have_consecutive_numbers(database_url: str, clock: FakeClock) -> None:
+@in_own_loop
+async def test_groups_created_concurrently_have_consecutive_numbers(database_url: str, clock: FakeClock) -> None:
     """Two processes use no number twice and leave none out, and no attempt fails."""
-
-    async def body() -> None:
-        async with migrated(database_url) as one, opened(database_url) as other:
-            await make_organization(one, clock)
-            await asyncio.gather(*(make_group((one, other)[turn % 2], clock, f"group {turn}") for turn in range(20)))
-            rows = await one.all(sql("SELECT group_no FROM groups ORDER BY group_no"))
-            assert [row["group_no"] for row in rows] == list(range(1, 21))
-
-    asyncio.run(body())
+    async with migrated(database_url) as one, opened(database_url) as other:
+        await make_organization(one, clock)
+        await asyncio.gather(*(make_group((one, other)[turn % 2], clock, f"group {turn}") for turn in range(20)))
+        rows = await one.all(sql("SELECT group_no FROM groups ORDER BY group_no"))
+        assert [row["group_no"] for row in rows] == list(range(1, 21))
 
 
-def test_a_group_retired_while_being_chosen_is_no_default(database_url: str, clock: FakeClock) -> None:
+@in_own_loop
+async def test_a_group_retired_while_being_chosen_is_no_default(database_url: str, clock: FakeClock) -> None:
     """The default is a group in use, or there is none, whichever of the two comes first."""
-
-    async def body() -> None:
-        async with migrated(database_url) as one, opened(database_url) as other:
-            await make_organization(one, clock)
-            for turn in range(10):
-                group = await make_group(one, clock, f"group {turn}")
-                both = (_set_default(one, clock, group.group_id), _retire(other, clock, group.group_id))
-                await asyncio.gather(*(both if turn % 2 else reversed(both)), return_exceptions=True)
-                assert await default_group_id(one) is None
-
-    asyncio.run(body())
+    async with migrated(database_url) as one, opened(database_url) as other:
+        await make_organization(one, clock)
+        for turn in range(10):
+            group = await make_group(one, clock, f"group {turn}")
+            both = (_set_default(one, clock, group.group_id), _retire(other, clock, group.group_id))
+            await asyncio.gather(*(both if turn % 2 else reversed(both)), return_exceptions=True)
+            assert await default_group_id(one) is None
 
 
 async def _rename(database: Database, clock: FakeClock, group_id: str, name: str) -> Group:

@@ -29,6 +29,7 @@ from tests.builders import (
     opened,
     refused,
 )
+from tests.deployment import in_own_loop
 from tests.fakes import FakeClock
 
 
@@ -154,32 +155,24 @@ async def test_an_unknown_organization_is_refused_with_a_hint(database: Database
             await refused(database, attempt, "stoplist org list")
 
 
-def test_a_slug_taken_concurrently_goes_to_one_organization(database_url: str, clock: FakeClock) -> None:
+@in_own_loop
+async def test_a_slug_taken_concurrently_goes_to_one_organization(database_url: str, clock: FakeClock) -> None:
     """One of twenty attempts in two processes succeeds and is audited; the others are Refused."""
-
-    async def body() -> None:
-        async with migrated(database_url) as one, opened(database_url) as other:
-            attempts = [make_organization((one, other)[turn % 2], clock, default_group="news") for turn in range(20)]
-            results = await asyncio.gather(*attempts, return_exceptions=True)
-            created = [result for result in results if isinstance(result, Organization)]
-            assert len(created) == 1
-            assert {type(result) for result in results if result not in created} == {Refused}
-            assert await list_organizations(ADMINISTRATOR, one) == created
-            assert [row.action for row in await audit_rows(other)] == ["organization.create", "group.create"]
-
-    asyncio.run(body())
+    async with migrated(database_url) as one, opened(database_url) as other:
+        attempts = [make_organization((one, other)[turn % 2], clock, default_group="news") for turn in range(20)]
+        results = await asyncio.gather(*attempts, return_exceptions=True)
+        created = [result for result in results if isinstance(result, Organization)]
+        assert len(created) == 1
+        assert {type(result) for result in results if result not in created} == {Refused}
+        assert await list_organizations(ADMINISTRATOR, one) == created
+        assert [row.action for row in await audit_rows(other)] == ["organization.create", "group.create"]
 
 
-def test_an_organization_closed_concurrently_is_audited_once(database_url: str, clock: FakeClock) -> None:
-
-    async def body() -> None:
-        async with migrated(database_url) as one, opened(database_url) as other:
-            await make_organization(one, clock)
-            attempts = [
-                close_organization(ADMINISTRATOR, (one, other)[turn % 2], clock, slug="acme") for turn in range(10)
-            ]
-            results = await asyncio.gather(*attempts, return_exceptions=True)
-            assert sum(isinstance(result, Organization) for result in results) == 1
-            assert [row.action for row in await audit_rows(one)] == ["organization.create", "organization.close"]
-
-    asyncio.run(body())
+@in_own_loop
+async def test_an_organization_closed_concurrently_is_audited_once(database_url: str, clock: FakeClock) -> None:
+    async with migrated(database_url) as one, opened(database_url) as other:
+        await make_organization(one, clock)
+        attempts = [close_organization(ADMINISTRATOR, (one, other)[turn % 2], clock, slug="acme") for turn in range(10)]
+        results = await asyncio.gather(*attempts, return_exceptions=True)
+        assert sum(isinstance(result, Organization) for result in results) == 1
+        assert [row.action for row in await audit_rows(one)] == ["organization.create", "organization.close"]

@@ -1,12 +1,13 @@
 """A real server on a free port of 127.0.0.1, and a client that sends raw bytes."""
 
 import asyncio
+import functools
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec
 
 import uvloop
 
@@ -14,6 +15,7 @@ from stoplist.server.bounds import Bounds
 from stoplist.server.http_server import serve_http
 from tests.constants import PATIENCE_S
 
+P = ParamSpec("P")
 Scope = dict[str, Any]
 
 
@@ -161,6 +163,16 @@ def on_uvloop(body: Coroutine[Any, Any, None]) -> None:
     """Run a test's coroutine on the event loop that the product uses."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(body)
+
+
+def in_uvloop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Decorate a test that is a coroutine: it runs on the event loop that the product uses."""
+
+    @functools.wraps(test)
+    def body(*values: P.args, **named: P.kwargs) -> None:
+        on_uvloop(test(*values, **named))
+
+    return body
 
 
 async def respond(send: Callable[..., Any], body: bytes, *, status: int = 200) -> None:

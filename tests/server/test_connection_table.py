@@ -7,7 +7,7 @@ import pytest
 
 from stoplist.server.bounds import Bounds
 from stoplist.server.connection_table import ConnectionTable
-from tests.server.serving import on_uvloop, respond, serving
+from tests.server.serving import in_uvloop, respond, serving
 
 pytestmark = pytest.mark.interpreter
 
@@ -132,47 +132,39 @@ async def slow_or_at_once(scope: Any, receive: Callable[[], Any], send: Any) -> 
     await respond(send, b"ok")
 
 
-def test_a_client_is_served_although_others_hold_all_connections() -> None:
+@in_uvloop
+async def test_a_client_is_served_although_others_hold_all_connections() -> None:
     """They are idle after an answer, have sent nothing, or are in the middle of a head."""
-
-    async def main() -> None:
-        async with serving(slow_or_at_once, bounds=Bounds(connections_per_source=3)) as running:
-            holders = [await running.connect() for _ in range(3)]
-            await holders[0].send(GET)
-            await holders[0].answer()
-            await holders[1].send(GET[:10])
-            for _ in range(10):
-                assert (await running.ask(GET)).status == 200
-
-    on_uvloop(main())
-
-
-def test_a_client_is_served_although_others_send_endless_bodies() -> None:
-    async def main() -> None:
-        async with serving(slow_or_at_once, bounds=Bounds(connections_per_source=3)) as running:
-            holders = [await running.connect() for _ in range(3)]
-            for holder in holders:
-                await holder.send(HALF_A_BODY)
+    async with serving(slow_or_at_once, bounds=Bounds(connections_per_source=3)) as running:
+        holders = [await running.connect() for _ in range(3)]
+        await holders[0].send(GET)
+        await holders[0].answer()
+        await holders[1].send(GET[:10])
+        for _ in range(10):
             assert (await running.ask(GET)).status == 200
 
-    on_uvloop(main())
+
+@in_uvloop
+async def test_a_client_is_served_although_others_send_endless_bodies() -> None:
+    async with serving(slow_or_at_once, bounds=Bounds(connections_per_source=3)) as running:
+        holders = [await running.connect() for _ in range(3)]
+        for holder in holders:
+            await holder.send(HALF_A_BODY)
+        assert (await running.ask(GET)).status == 200
 
 
-def test_incomplete_requests_are_closed_for_others() -> None:
+@in_uvloop
+async def test_incomplete_requests_are_closed_for_others() -> None:
     """They stand in the middle of a head, or of a body."""
-
-    async def main() -> None:
-        async with serving(slow_or_at_once, bounds=Bounds(incomplete_bytes=200_000)) as running:
-            holders = [await running.connect() for _ in range(40)]
-            for holder in holders[:20]:
-                await holder.send(HALF_A_BODY)
-            for holder in holders[20:]:
-                await holder.send(GET[:-2] + b"X: " + b"x" * 20_000)
-            assert (await running.ask(GET)).status == 200
-            assert await holders[20].is_closed()
-            assert await holders[0].is_closed()
-            for holder, end in ((holders[19], b"12345"), (holders[39], b"\r\n\r\n")):
-                await holder.send(end)
-                assert (await holder.answer()).status == 200
-
-    on_uvloop(main())
+    async with serving(slow_or_at_once, bounds=Bounds(incomplete_bytes=200_000)) as running:
+        holders = [await running.connect() for _ in range(40)]
+        for holder in holders[:20]:
+            await holder.send(HALF_A_BODY)
+        for holder in holders[20:]:
+            await holder.send(GET[:-2] + b"X: " + b"x" * 20_000)
+        assert (await running.ask(GET)).status == 200
+        assert await holders[20].is_closed()
+        assert await holders[0].is_closed()
+        for holder, end in ((holders[19], b"12345"), (holders[39], b"\r\n\r\n")):
+            await holder.send(end)
+            assert (await holder.answer()).status == 200

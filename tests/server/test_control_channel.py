@@ -10,7 +10,7 @@ import pytest
 from stoplist.server.control_channel import ControlChannel, ControlMessage
 from stoplist.web.metrics import MetricFamily
 from tests.constants import PATIENCE_S
-from tests.server.serving import on_uvloop
+from tests.server.serving import in_uvloop, on_uvloop
 
 pytestmark = pytest.mark.interpreter
 
@@ -42,19 +42,16 @@ async def received(channel: ControlChannel) -> list[ControlMessage]:
         return [message async for message in channel.messages()]
 
 
-def test_messages_arrive_whole_and_in_order() -> None:
+@in_uvloop
+async def test_messages_arrive_whole_and_in_order() -> None:
     """A real socket pair carries them in both directions, until one side closes."""
-
-    async def main() -> None:
-        first, second = [await ControlChannel.over(end) for end in socket.socketpair()]
-        for message in MESSAGES:
-            first.send(message)
-            second.send(message)
-        await first.close()
-        assert await received(second) == MESSAGES
-        await second.close()
-
-    on_uvloop(main())
+    first, second = [await ControlChannel.over(end) for end in socket.socketpair()]
+    for message in MESSAGES:
+        first.send(message)
+        second.send(message)
+    await first.close()
+    assert await received(second) == MESSAGES
+    await second.close()
 
 
 def test_a_message_may_be_larger_than_any_buffer() -> None:
@@ -72,29 +69,23 @@ def test_a_message_may_be_larger_than_any_buffer() -> None:
 
 
 @pytest.mark.parametrize("end", [b"", b'{"about":"met', b'{"about":"metrics","metrics":[]}'])
-def test_half_a_message_of_a_killed_process_is_dropped(end: bytes) -> None:
+@in_uvloop
+async def test_half_a_message_of_a_killed_process_is_dropped(end: bytes) -> None:
     """It is no error either: the rest of the server goes on."""
-
-    async def main() -> None:
-        async with pair() as (channel, other):
-            await asyncio.get_running_loop().sock_sendall(other, b'{"about":"started"}\n' + end)
-            other.close()
-            assert await received(channel) == [ControlMessage("started")]
-
-    on_uvloop(main())
+    async with pair() as (channel, other):
+        await asyncio.get_running_loop().sock_sendall(other, b'{"about":"started"}\n' + end)
+        other.close()
+        assert await received(channel) == [ControlMessage("started")]
 
 
-def test_messages_to_a_closed_channel_are_lost() -> None:
+@in_uvloop
+async def test_messages_to_a_closed_channel_are_lost() -> None:
     """Sending to a side that is gone raises nothing, now or later."""
-
-    async def main() -> None:
-        async with pair() as (channel, other):
-            other.close()
-            for _ in range(3):
-                for message in MESSAGES:
-                    channel.send(message)
-                await asyncio.sleep(0)
-            assert await received(channel) == []
-            channel.send(MESSAGES[0])
-
-    on_uvloop(main())
+    async with pair() as (channel, other):
+        other.close()
+        for _ in range(3):
+            for message in MESSAGES:
+                channel.send(message)
+            await asyncio.sleep(0)
+        assert await received(channel) == []
+        channel.send(MESSAGES[0])

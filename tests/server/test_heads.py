@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.serving import on_uvloop, respond, serving
+from tests.server.serving import in_uvloop, respond, serving
 
 pytestmark = pytest.mark.interpreter
 
@@ -44,33 +44,28 @@ AMBIGUOUS = {
 
 
 @pytest.mark.parametrize("request_", AMBIGUOUS.values(), ids=AMBIGUOUS)
-def test_an_ambiguous_head_is_refused(request_: bytes) -> None:
+@in_uvloop
+async def test_an_ambiguous_head_is_refused(request_: bytes) -> None:
     """400; nothing behind it is parsed as another request, and the application is not called."""
-
-    async def main() -> None:
-        async with serving(paths) as server:
-            connection = await server.connect()
-            await connection.send(request_ + SMUGGLED)
-            answer = await connection.answer()
-            assert answer.status == 400
-            assert answer.json()["error"] == "bad_request"
-            assert answer.headers["connection"] == "close"
-            assert await connection.is_closed()
-            assert server.own_answers == [(answer.headers["x-request-id"], 400)]
-
-    on_uvloop(main())
+    async with serving(paths) as server:
+        connection = await server.connect()
+        await connection.send(request_ + SMUGGLED)
+        answer = await connection.answer()
+        assert answer.status == 400
+        assert answer.json()["error"] == "bad_request"
+        assert answer.headers["connection"] == "close"
+        assert await connection.is_closed()
+        assert server.own_answers == [(answer.headers["x-request-id"], 400)]
 
 
 @pytest.mark.parametrize("request_", AMBIGUOUS.values(), ids=AMBIGUOUS)
-def test_requests_before_an_ambiguous_head_are_answered(request_: bytes) -> None:
-    async def main() -> None:
-        async with serving(paths) as server:
-            connection = await server.connect()
-            await connection.send(head("GET /before HTTP/1.1", "Host: x") + request_ + SMUGGLED)
-            assert (await connection.answer()).body == b"/before"
-            assert b"/smuggled" not in await connection.rest()
-
-    on_uvloop(main())
+@in_uvloop
+async def test_requests_before_an_ambiguous_head_are_answered(request_: bytes) -> None:
+    async with serving(paths) as server:
+        connection = await server.connect()
+        await connection.send(head("GET /before HTTP/1.1", "Host: x") + request_ + SMUGGLED)
+        assert (await connection.answer()).body == b"/before"
+        assert b"/smuggled" not in await connection.rest()
 
 
 PLAIN = {
@@ -82,11 +77,9 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("request_", PLAIN.values(), ids=PLAIN)
-def test_an_unambiguous_head_is_answered(request_: bytes) -> None:
-    async def main() -> None:
-        async with serving(paths) as server:
-            answer = await server.ask(request_)
-            assert (answer.status, answer.body) == (200, b"/plain")
-            assert server.own_answers == []
-
-    on_uvloop(main())
+@in_uvloop
+async def test_an_unambiguous_head_is_answered(request_: bytes) -> None:
+    async with serving(paths) as server:
+        answer = await server.ask(request_)
+        assert (answer.status, answer.body) == (200, b"/plain")
+        assert server.own_answers == []

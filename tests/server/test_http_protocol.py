@@ -23,7 +23,7 @@ from stoplist.server.sweep import Sweep
 from stoplist.web.body import ClientGone, read_body
 from stoplist.web.request_context import BODY_PROGRESS
 from tests.constants import PATIENCE_S
-from tests.server.serving import WireAnswer, on_uvloop, respond, serving
+from tests.server.serving import WireAnswer, in_uvloop, on_uvloop, respond, serving
 
 pytestmark = pytest.mark.interpreter
 
@@ -102,23 +102,20 @@ TOO_LARGE = "The head of the request is larger than 64 KiB."
 
 
 @pytest.mark.parametrize("piece", [1 << 20, 4096, 65535, 65536, 65537])
-def test_a_head_may_have_64_kib_and_not_a_byte_more(piece: int) -> None:
+@in_uvloop
+async def test_a_head_may_have_64_kib_and_not_a_byte_more(piece: int) -> None:
     """Source: docs/interface.md section D4. In pieces of any size, and with a body behind it."""
-
-    async def main() -> None:
-        async with serving(echo) as server:
-            connection = await server.connect()
-            for _ in range(2):
-                await in_pieces(connection, head_of(HEAD_BYTES), piece)
-                assert (await connection.answer()).body == b"/ "
-            large = post(b"b" * 70_000, "X-Padding: " + "p" * (HEAD_BYTES - len(post(b"", "X-Padding: ")) - 4))
-            await in_pieces(connection, large, piece)
-            assert (await connection.answer()).body == b"/p " + b"b" * 70_000
-            await in_pieces(connection, head_of(HEAD_BYTES + 1), piece)
-            assert_is_bad_request(await connection.answer(), TOO_LARGE)
-            assert await connection.is_closed()
-
-    on_uvloop(main())
+    async with serving(echo) as server:
+        connection = await server.connect()
+        for _ in range(2):
+            await in_pieces(connection, head_of(HEAD_BYTES), piece)
+            assert (await connection.answer()).body == b"/ "
+        large = post(b"b" * 70_000, "X-Padding: " + "p" * (HEAD_BYTES - len(post(b"", "X-Padding: ")) - 4))
+        await in_pieces(connection, large, piece)
+        assert (await connection.answer()).body == b"/p " + b"b" * 70_000
+        await in_pieces(connection, head_of(HEAD_BYTES + 1), piece)
+        assert_is_bad_request(await connection.answer(), TOO_LARGE)
+        assert await connection.is_closed()
 
 
 def in_pieces(connection: Any, data: bytes, piece: int) -> Any:
@@ -139,20 +136,17 @@ def in_pieces(connection: Any, data: bytes, piece: int) -> Any:
         (chunked(), b"0"),
     ],
 )
-def test_everything_but_a_body_is_bounded(start: bytes, endless: bytes) -> None:
+@in_uvloop
+async def test_everything_but_a_body_is_bounded(start: bytes, endless: bytes) -> None:
     """Empty lines, one long line, many fields, trailers, chunk extensions, leading zeros."""
-
-    async def main() -> None:
-        async with serving(echo) as server:
-            connection = await server.connect()
-            await connection.send(start)
-            await connection.send(endless * (3 * HEAD_BYTES // len(endless)))
-            answer = await connection.answer()
-            assert answer.status == 400
-            assert answer.json()["message"] in (TOO_LARGE, TOO_MANY, MALFORMED)
-            assert await connection.is_closed()
-
-    on_uvloop(main())
+    async with serving(echo) as server:
+        connection = await server.connect()
+        await connection.send(start)
+        await connection.send(endless * (3 * HEAD_BYTES // len(endless)))
+        answer = await connection.answer()
+        assert answer.status == 400
+        assert answer.json()["message"] in (TOO_LARGE, TOO_MANY, MALFORMED)
+        assert await connection.is_closed()
 
 
 @pytest.mark.parametrize(
@@ -176,28 +170,23 @@ def test_everything_but_a_body_is_bounded(start: bytes, endless: bytes) -> None:
         b"GET http:// HTTP/1.1\r\n\r\n",
     ],
 )
-def test_malformed_input_gets_one_answer_that_repeats_nothing(garbage: bytes) -> None:
+@in_uvloop
+async def test_malformed_input_gets_one_answer_that_repeats_nothing(garbage: bytes) -> None:
     """Then the connection ends; `on_own_answer` gets the request id of the answer."""
-
-    async def main() -> None:
-        async with serving(echo) as server:
-            connection = await server.connect()
-            await connection.send(garbage)
-            answer = await connection.answer()
-            assert_is_bad_request(answer, MALFORMED)
-            assert await connection.is_closed()
-            assert server.own_answers == [(answer.headers["x-request-id"], 400)]
-
-    on_uvloop(main())
+    async with serving(echo) as server:
+        connection = await server.connect()
+        await connection.send(garbage)
+        answer = await connection.answer()
+        assert_is_bad_request(answer, MALFORMED)
+        assert await connection.is_closed()
+        assert server.own_answers == [(answer.headers["x-request-id"], 400)]
 
 
-def test_connect_is_refused() -> None:
-    async def main() -> None:
-        async with serving(echo) as server:
-            answer = await server.ask(b"CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert_is_bad_request(answer, "This server is not a proxy.")
-
-    on_uvloop(main())
+@in_uvloop
+async def test_connect_is_refused() -> None:
+    async with serving(echo) as server:
+        answer = await server.ask(b"CONNECT example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert_is_bad_request(answer, "This server is not a proxy.")
 
 
 def test_a_malformed_body_is_answered_and_ends_the_application() -> None:
@@ -222,19 +211,16 @@ def test_a_malformed_body_is_answered_and_ends_the_application() -> None:
     assert events == ["gone"]
 
 
-def test_garbage_after_a_request_does_not_spoil_its_answer() -> None:
+@in_uvloop
+async def test_garbage_after_a_request_does_not_spoil_its_answer() -> None:
     """The request is answered, then the connection ends without another answer."""
-
-    async def main() -> None:
-        async with serving(echo) as server:
-            connection = await server.connect()
-            await connection.send(get("/first") + b"\x00\x01garbage")
-            answer = await connection.answer()
-            assert answer.body == b"/first "
-            assert answer.headers["connection"] == "close"
-            assert await connection.is_closed()
-
-    on_uvloop(main())
+    async with serving(echo) as server:
+        connection = await server.connect()
+        await connection.send(get("/first") + b"\x00\x01garbage")
+        answer = await connection.answer()
+        assert answer.body == b"/first "
+        assert answer.headers["connection"] == "close"
+        assert await connection.is_closed()
 
 
 def test_requests_before_a_malformed_body_are_answered() -> None:
@@ -284,45 +270,37 @@ def test_garbage_after_an_early_answer_gets_no_second_answer() -> None:
 @pytest.mark.parametrize(
     "request_", [head_of(20 << 20), b"\x00" * (20 << 20), post(b"b" * (20 << 20), "Connection: close")]
 )
-def test_a_client_that_is_still_sending_can_read_its_refusal(request_: bytes) -> None:
+@in_uvloop
+async def test_a_client_that_is_still_sending_can_read_its_refusal(request_: bytes) -> None:
     """On a plain connection, a reset would overtake the answer if the server closed with unread input."""
-
-    async def main() -> None:
-        async with serving(echo, bounds=Bounds(linger_s=PATIENCE_S)) as server:
-            connection = await server.connect()
-            await connection.send(request_)
-            answer = await connection.answer()
-            assert (answer.status, answer.headers["connection"]) == (400, "close")
-            assert await connection.is_closed()
-
-    on_uvloop(main())
+    async with serving(echo, bounds=Bounds(linger_s=PATIENCE_S)) as server:
+        connection = await server.connect()
+        await connection.send(request_)
+        answer = await connection.answer()
+        assert (answer.status, answer.headers["connection"]) == (400, "close")
+        assert await connection.is_closed()
 
 
-def test_a_client_that_ignores_its_refusal_is_cut_off() -> None:
-    async def main() -> None:
-        async with serving(echo, bounds=short_deadlines(linger_s=0.1)) as server:
-            connection = await server.connect()
-            await connection.send(b"\x00")
-            assert (await connection.answer()).status == 400
-            async with asyncio.timeout(PATIENCE_S):
-                with pytest.raises(ConnectionError):
-                    await connection.send_all(b"\x00" * 1000 for _ in itertools.count())
-
-    on_uvloop(main())
+@in_uvloop
+async def test_a_client_that_ignores_its_refusal_is_cut_off() -> None:
+    async with serving(echo, bounds=short_deadlines(linger_s=0.1)) as server:
+        connection = await server.connect()
+        await connection.send(b"\x00")
+        assert (await connection.answer()).status == 400
+        async with asyncio.timeout(PATIENCE_S):
+            with pytest.raises(ConnectionError):
+                await connection.send_all(b"\x00" * 1000 for _ in itertools.count())
 
 
-def test_the_rest_of_a_refused_body_is_dropped() -> None:
+@in_uvloop
+async def test_the_rest_of_a_refused_body_is_dropped() -> None:
     """The client reads its refusal after sending everything, and reuses the connection."""
-
-    async def main() -> None:
-        async with serving(echo) as server:
-            connection = await server.connect()
-            await connection.send(post(b"b" * (2 << 20)))
-            assert (await connection.answer()).body == b"The body is larger than 1 MiB."
-            await connection.send(get("/next"))
-            assert (await connection.answer()).body == b"/next "
-
-    on_uvloop(main())
+    async with serving(echo) as server:
+        connection = await server.connect()
+        await connection.send(post(b"b" * (2 << 20)))
+        assert (await connection.answer()).body == b"The body is larger than 1 MiB."
+        await connection.send(get("/next"))
+        assert (await connection.answer()).body == b"/next "
 
 
 @pytest.mark.parametrize("sent", [b"G", b"GET / HTTP/1.1\r\nHost: x\r\n", b"\r\n"])
@@ -415,32 +393,26 @@ def test_a_body_gets_more_time_if_the_application_says_so(monkeypatch: pytest.Mo
     on_uvloop(main())
 
 
-def test_a_body_sent_after_its_answer_has_a_deadline() -> None:
+@in_uvloop
+async def test_a_body_sent_after_its_answer_has_a_deadline() -> None:
     """A refused body that is still being sent cannot hold a connection for ever."""
-
-    async def main() -> None:
-        async with serving(echo, bounds=short_deadlines(request_s=0.2)) as server:
-            connection = await server.connect()
-            await connection.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\n")
-            assert (await connection.answer()).status == 400
-            assert await connection.is_closed()
-
-    on_uvloop(main())
+    async with serving(echo, bounds=short_deadlines(request_s=0.2)) as server:
+        connection = await server.connect()
+        await connection.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\n")
+        assert (await connection.answer()).status == 400
+        assert await connection.is_closed()
 
 
 @pytest.mark.parametrize(("sent", "bounds"), [(b"", short_deadlines(head_s=0.1)), (get(), short_deadlines(idle_s=0.1))])
-def test_an_idle_connection_is_closed_without_an_answer(sent: bytes, bounds: Bounds) -> None:
+@in_uvloop
+async def test_an_idle_connection_is_closed_without_an_answer(sent: bytes, bounds: Bounds) -> None:
     """One that never sent anything, and one that was answered."""
-
-    async def main() -> None:
-        async with serving(echo, bounds=bounds) as server:
-            connection = await server.connect()
-            if sent:
-                await connection.send(sent)
-                await connection.answer()
-            assert await connection.is_closed()
-
-    on_uvloop(main())
+    async with serving(echo, bounds=bounds) as server:
+        connection = await server.connect()
+        if sent:
+            await connection.send(sent)
+            await connection.answer()
+        assert await connection.is_closed()
 
 
 def test_deadlines_do_not_bound_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -616,18 +588,15 @@ def test_the_body_of_an_upgrade_request_is_its_body(is_apart: bool) -> None:
     on_uvloop(main())
 
 
-def test_a_flood_of_upgrades_is_bounded() -> None:
+@in_uvloop
+async def test_a_flood_of_upgrades_is_bounded() -> None:
     """Each is parsed twice; many in one piece of data must not recurse."""
-
-    async def main() -> None:
-        async with serving(echo) as server:
-            connection = await server.connect()
-            await connection.send(get("/", "Connection: Upgrade", "Upgrade: h2c") * 900)
-            while "connection" not in (await connection.answer()).headers:
-                pass
-            assert await connection.is_closed()
-
-    on_uvloop(main())
+    async with serving(echo) as server:
+        connection = await server.connect()
+        await connection.send(get("/", "Connection: Upgrade", "Upgrade: h2c") * 900)
+        while "connection" not in (await connection.answer()).headers:
+            pass
+        assert await connection.is_closed()
 
 
 @pytest.mark.parametrize(("fields", "is_refused"), [(498, False), (501, True)])
@@ -675,35 +644,29 @@ def test_trailers_do_not_become_headers() -> None:
     on_uvloop(main())
 
 
-def test_a_client_that_waits_for_100_continue_gets_it() -> None:
+@in_uvloop
+async def test_a_client_that_waits_for_100_continue_gets_it() -> None:
     """The server sends it as soon as the application reads the body."""
-
-    async def main() -> None:
-        async with serving(echo) as server:
-            connection = await server.connect()
-            request = post(b"abc", "Expect: 100-continue")
-            await connection.send(request[:-3])
-            assert (await connection.answer()).status == 100
-            await connection.send(b"abc")
-            assert (await connection.answer()).body == b"/p abc"
-            await connection.send(get("/next"))
-            assert (await connection.answer()).body == b"/next "
-
-    on_uvloop(main())
+    async with serving(echo) as server:
+        connection = await server.connect()
+        request = post(b"abc", "Expect: 100-continue")
+        await connection.send(request[:-3])
+        assert (await connection.answer()).status == 100
+        await connection.send(b"abc")
+        assert (await connection.answer()).body == b"/p abc"
+        await connection.send(get("/next"))
+        assert (await connection.answer()).body == b"/next "
 
 
-def test_an_answer_instead_of_100_continue_ends_the_connection() -> None:
+@in_uvloop
+async def test_an_answer_instead_of_100_continue_ends_the_connection() -> None:
     """The client may leave the body out, and its next request would then be read as the body."""
-
-    async def main() -> None:
-        async with serving(echo) as server:
-            connection = await server.connect()
-            await connection.send(post(b"b" * (2 << 20), "Expect: 100-continue")[: -(2 << 20)])
-            answer = await connection.answer()
-            assert (answer.status, answer.headers["connection"]) == (400, "close")
-            assert await connection.is_closed()
-
-    on_uvloop(main())
+    async with serving(echo) as server:
+        connection = await server.connect()
+        await connection.send(post(b"b" * (2 << 20), "Expect: 100-continue")[: -(2 << 20)])
+        answer = await connection.answer()
+        assert (answer.status, answer.headers["connection"]) == (400, "close")
+        assert await connection.is_closed()
 
 
 @pytest.mark.parametrize("is_head_sent", [False, True])
@@ -776,17 +739,14 @@ def test_answers_of_every_kind_are_complete() -> None:
     on_uvloop(main())
 
 
-def test_http_1_0_is_answered_and_closed() -> None:
+@in_uvloop
+async def test_http_1_0_is_answered_and_closed() -> None:
     """Old health checkers use it."""
-
-    async def main() -> None:
-        async with serving(echo) as server:
-            connection = await server.connect()
-            await connection.send(b"GET /old HTTP/1.0\r\n\r\n")
-            assert (await connection.answer()).body == b"/old "
-            assert await connection.is_closed()
-
-    on_uvloop(main())
+    async with serving(echo) as server:
+        connection = await server.connect()
+        await connection.send(b"GET /old HTTP/1.0\r\n\r\n")
+        assert (await connection.answer()).body == b"/old "
+        assert await connection.is_closed()
 
 
 class LogCollector(logging.Handler):

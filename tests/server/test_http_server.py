@@ -22,7 +22,7 @@ from stoplist.server.stop_signals import stop_on_signals
 from stoplist.server.tls import ensure_development_certificate, server_context
 from stoplist.web.body import read_body
 from tests.constants import PATIENCE_S
-from tests.server.serving import RawConnection, hello, on_uvloop, respond, serving, trusting
+from tests.server.serving import RawConnection, hello, in_uvloop, on_uvloop, respond, serving, trusting
 
 pytestmark = pytest.mark.interpreter
 
@@ -56,52 +56,46 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
     return ensure_development_certificate(tmp_path, [], Clock().now_ms())
 
 
-def test_a_stop_answers_open_requests_and_accepts_no_others() -> None:
+@in_uvloop
+async def test_a_stop_answers_open_requests_and_accepts_no_others() -> None:
     """Source: docs/interface.md section D1, DRAIN_S."""
-
-    async def main() -> None:
-        application = HeldApplication()
-        async with serving(application) as server:
-            connection = await server.connect()
-            await connection.send(GET)
-            await application.begun.wait()
-            server.stop.set()
-            await wait_until_refused(server.port)
-            assert not server.done.done()
-            application.released.set()
-            answer = await connection.answer()
-            assert (answer.body, answer.headers["connection"]) == (b"released ", "close")
-            assert await connection.is_closed()
-            await server.ended()
-
-    on_uvloop(main())
+    application = HeldApplication()
+    async with serving(application) as server:
+        connection = await server.connect()
+        await connection.send(GET)
+        await application.begun.wait()
+        server.stop.set()
+        await wait_until_refused(server.port)
+        assert not server.done.done()
+        application.released.set()
+        answer = await connection.answer()
+        assert (answer.body, answer.headers["connection"]) == (b"released ", "close")
+        assert await connection.is_closed()
+        await server.ended()
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
     [(GET[:5], GET[5:]), (GET[:-2], GET[-2:]), (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n", b"abc")],
 )
-def test_a_request_that_arrives_during_the_stop_is_answered(before: bytes, after: bytes) -> None:
+@in_uvloop
+async def test_a_request_that_arrives_during_the_stop_is_answered(before: bytes, after: bytes) -> None:
     """Part of a head, or a head without its body: the request is accepted, and it is the last one."""
-
-    async def main() -> None:
-        application = HeldApplication()
-        application.released.set()
-        async with serving(application, drain_s=600) as server:
-            arriving, other = await server.connect(), await server.connect()
-            await arriving.send(before)
-            await other.send(GET)  # so that the server has read what the first one sent
-            await other.answer()
-            server.stop.set()
-            await wait_until_refused(server.port)
-            assert await asyncio.wait([server.done], timeout=0.6) == (set(), {server.done}), "it waits"
-            await arriving.send(after)
-            answer = await arriving.answer()
-            assert answer.status == 200
-            assert answer.headers["connection"] == "close"
-            await server.ended()
-
-    on_uvloop(main())
+    application = HeldApplication()
+    application.released.set()
+    async with serving(application, drain_s=600) as server:
+        arriving, other = await server.connect(), await server.connect()
+        await arriving.send(before)
+        await other.send(GET)  # so that the server has read what the first one sent
+        await other.answer()
+        server.stop.set()
+        await wait_until_refused(server.port)
+        assert await asyncio.wait([server.done], timeout=0.6) == (set(), {server.done}), "it waits"
+        await arriving.send(after)
+        answer = await arriving.answer()
+        assert answer.status == 200
+        assert answer.headers["connection"] == "close"
+        await server.ended()
 
 
 def test_a_new_connection_may_send_its_request_after_the_stop(
@@ -127,23 +121,20 @@ def test_a_new_connection_may_send_its_request_after_the_stop(
     on_uvloop(main())
 
 
-def test_accepted_pipelined_requests_are_all_answered() -> None:
+@in_uvloop
+async def test_accepted_pipelined_requests_are_all_answered() -> None:
     """The last answer ends the connection."""
-
-    async def main() -> None:
-        application = HeldApplication()
-        async with serving(application) as server:
-            connection = await server.connect()
-            await connection.send(GET * 3)
-            await application.begun.wait()
-            server.stop.set()
-            await wait_until_refused(server.port)
-            application.released.set()
-            answers = [await connection.answer() for _ in range(3)]
-            assert ["connection" in answer.headers for answer in answers] == [False, False, True]
-            await server.ended()
-
-    on_uvloop(main())
+    application = HeldApplication()
+    async with serving(application) as server:
+        connection = await server.connect()
+        await connection.send(GET * 3)
+        await application.begun.wait()
+        server.stop.set()
+        await wait_until_refused(server.port)
+        application.released.set()
+        answers = [await connection.answer() for _ in range(3)]
+        assert ["connection" in answer.headers for answer in answers] == [False, False, True]
+        await server.ended()
 
 
 @pytest.mark.parametrize("is_tls", [False, True])
@@ -166,65 +157,58 @@ def test_idle_connections_do_not_delay_the_stop(is_tls: bool, certificate: tuple
     on_uvloop(main())
 
 
-def test_an_unfinished_handshake_does_not_delay_the_stop(certificate: tuple[Path, Path]) -> None:
-    async def main() -> None:
-        async with serving(hello, tls=server_context(*certificate), drain_s=600) as server:
-            silent = await server.connect()
-            await (await server.connect(trusting(certificate[0].parent))).send(GET)  # so that the other was accepted
-            server.stop.set()
-            await server.ended()
-            silent.close()
-
-    on_uvloop(main())
+@in_uvloop
+async def test_an_unfinished_handshake_does_not_delay_the_stop(certificate: tuple[Path, Path]) -> None:
+    async with serving(hello, tls=server_context(*certificate), drain_s=600) as server:
+        silent = await server.connect()
+        await (await server.connect(trusting(certificate[0].parent))).send(GET)  # so that the other was accepted
+        server.stop.set()
+        await server.ended()
+        silent.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can ignore connections to a listening socket")
-def test_connections_that_no_process_accepted_are_served() -> None:
+@in_uvloop
+async def test_connections_that_no_process_accepted_are_served() -> None:
     """A balancer has sent its requests on them already, and does not send a POST to another server."""
 
-    async def main() -> None:
-        def connect_at_once() -> None:
-            """Connect while the event loop cannot accept: the kernel alone completes the connections."""
-            for _ in range(50):
-                client = closing.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-                client.sendall(GET)
-                client.setblocking(False)
-                clients.append(client)
+    def connect_at_once() -> None:
+        """Connect while the event loop cannot accept: the kernel alone completes the connections."""
+        for _ in range(50):
+            client = closing.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            client.sendall(GET)
+            client.setblocking(False)
+            clients.append(client)
 
-        clients: list[socket.socket] = []
-        with contextlib.ExitStack() as closing:
-            async with serving(hello, on_stop=connect_at_once) as server:
-                server.stop.set()
-                await server.ended()
-                answers = [await asyncio.get_running_loop().sock_recv(client, 1000) for client in clients]
-                assert [answer[:12] for answer in answers] == [b"HTTP/1.1 200"] * 50
-                with pytest.raises(ConnectionRefusedError):
-                    socket.create_connection(("127.0.0.1", server.port))
-
-    on_uvloop(main())
+    clients: list[socket.socket] = []
+    with contextlib.ExitStack() as closing:
+        async with serving(hello, on_stop=connect_at_once) as server:
+            server.stop.set()
+            await server.ended()
+            answers = [await asyncio.get_running_loop().sock_recv(client, 1000) for client in clients]
+            assert [answer[:12] for answer in answers] == [b"HTTP/1.1 200"] * 50
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", server.port))
 
 
-def test_a_worker_that_stops_alone_leaves_the_socket_to_others() -> None:
+@in_uvloop
+async def test_a_worker_that_stops_alone_leaves_the_socket_to_others() -> None:
     """They go on accepting, so this worker must not let the kernel ignore connections."""
-
-    async def main() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as shared:
-            stop = asyncio.Event()
-            stop.set()
-            await serve_http(
-                hello,
-                host="",
-                port=0,
-                tls=None,
-                drain_s=1,
-                stop=stop,
-                whole_stop=asyncio.Event(),
-                sockets=[shared.dup()],
-            )
-            with socket.create_connection(shared.getsockname()):
-                shared.accept()[0].close()
-
-    on_uvloop(main())
+    with socket.create_server(("127.0.0.1", 0)) as shared:
+        stop = asyncio.Event()
+        stop.set()
+        await serve_http(
+            hello,
+            host="",
+            port=0,
+            tls=None,
+            drain_s=1,
+            stop=stop,
+            whole_stop=asyncio.Event(),
+            sockets=[shared.dup()],
+        )
+        with socket.create_connection(shared.getsockname()):
+            shared.accept()[0].close()
 
 
 def test_requests_unanswered_after_the_drain_are_cut_off(caplog: pytest.LogCaptureFixture) -> None:
@@ -248,160 +232,137 @@ def test_requests_unanswered_after_the_drain_are_cut_off(caplog: pytest.LogCaptu
     ]
 
 
-def test_during_the_notice_each_connection_gets_one_answer() -> None:
+@in_uvloop
+async def test_during_the_notice_each_connection_gets_one_answer() -> None:
     """A new one, an idle one, and one with a request under way: the answer says `close`, and the connection ends."""
-
-    async def main() -> None:
-        application = HeldApplication()
-        async with serving(application, drain_s=600, notice_s=500) as server:
-            at_once = GET.replace(b"/ ", b"/at-once ", 1)
-            kept, busy = await server.connect(), await server.connect()
-            await kept.send(at_once)
-            assert "connection" not in (await kept.answer()).headers
-            await busy.send(GET)
-            await application.begun.wait()
-            server.stop.set()
-            async with asyncio.timeout(PATIENCE_S):
-                while (await server.ask(at_once)).headers.get("connection") != "close":
-                    pass
-            application.released.set()
-            new = await server.connect()
-            for connection, request in ((kept, at_once), (new, at_once), (busy, b"")):
-                await connection.send(request)
-                answer = await connection.answer()
-                assert (answer.status, answer.headers["connection"]) == (200, "close")
-                assert await connection.is_closed()
-            assert not server.done.done()
-
-    on_uvloop(main())
-
-
-def test_after_the_notice_only_open_requests_are_answered() -> None:
-    """The drain is the same as without a notice; an idle connection is closed."""
-
-    async def main() -> None:
-        application = HeldApplication()
-        async with serving(application, drain_s=600, notice_s=0.2) as server:
-            resting, busy = await server.connect(), await server.connect()
-            await busy.send(GET)
-            await application.begun.wait()
-            server.stop.set()
-            await wait_until_refused(server.port)
-            assert await resting.is_closed()
-            application.released.set()
-            assert (await busy.answer()).status == 200
-            await server.ended()
-
-    on_uvloop(main())
-
-
-def test_the_notice_is_part_of_the_drain() -> None:
-    """After both, unanswered requests are cut off."""
-
-    async def main() -> None:
-        application = HeldApplication()
-        async with serving(application, drain_s=0.2, notice_s=0.1) as server:
-            connection = await server.connect()
-            await connection.send(GET)
-            await application.begun.wait()
-            server.stop.set()
-            await server.ended()
-            assert application.was_cancelled
-
-    on_uvloop(main())
-
-
-def test_force_ends_the_notice_and_the_drain() -> None:
-    async def main() -> None:
-        application = HeldApplication()
-        async with serving(application, drain_s=600, notice_s=500) as server:
-            await (await server.connect()).send(GET)
-            await application.begun.wait()
-            server.stop.set()
-            server.force.set()
-            await server.ended()
-            await wait_until_refused(server.port)
-            assert application.was_cancelled
-
-    on_uvloop(main())
-
-
-def test_deadlines_hold_during_the_notice() -> None:
-    async def main() -> None:
-        async with serving(hello, drain_s=600, notice_s=500, bounds=Bounds(sweep_s=0.02, head_s=0.1)) as server:
-            server.stop.set()
-            silent = await server.connect()
-            assert await silent.is_closed()
-            assert not server.done.done()
-
-    on_uvloop(main())
-
-
-def test_force_ends_the_drain() -> None:
-    async def main() -> None:
-        application = HeldApplication()
-        async with serving(application, drain_s=600) as server:
-            await (await server.connect()).send(GET)
-            await application.begun.wait()
-            server.stop.set()
-            await wait_until_refused(server.port)
-            server.force.set()
-            await server.ended()
-            assert application.was_cancelled
-
-    on_uvloop(main())
-
-
-def test_a_cancelled_server_closes_connections_and_port() -> None:
-    async def main() -> None:
-        application = HeldApplication()
-        async with serving(application, drain_s=600) as server:
-            connection = await server.connect()
-            await connection.send(GET)
-            await application.begun.wait()
-            server.done.cancel()
-            await asyncio.wait([server.done])
+    application = HeldApplication()
+    async with serving(application, drain_s=600, notice_s=500) as server:
+        at_once = GET.replace(b"/ ", b"/at-once ", 1)
+        kept, busy = await server.connect(), await server.connect()
+        await kept.send(at_once)
+        assert "connection" not in (await kept.answer()).headers
+        await busy.send(GET)
+        await application.begun.wait()
+        server.stop.set()
+        async with asyncio.timeout(PATIENCE_S):
+            while (await server.ask(at_once)).headers.get("connection") != "close":
+                pass
+        application.released.set()
+        new = await server.connect()
+        for connection, request in ((kept, at_once), (new, at_once), (busy, b"")):
+            await connection.send(request)
+            answer = await connection.answer()
+            assert (answer.status, answer.headers["connection"]) == (200, "close")
             assert await connection.is_closed()
-            await wait_until_refused(server.port)
+        assert not server.done.done()
 
-    on_uvloop(main())
+
+@in_uvloop
+async def test_after_the_notice_only_open_requests_are_answered() -> None:
+    """The drain is the same as without a notice; an idle connection is closed."""
+    application = HeldApplication()
+    async with serving(application, drain_s=600, notice_s=0.2) as server:
+        resting, busy = await server.connect(), await server.connect()
+        await busy.send(GET)
+        await application.begun.wait()
+        server.stop.set()
+        await wait_until_refused(server.port)
+        assert await resting.is_closed()
+        application.released.set()
+        assert (await busy.answer()).status == 200
+        await server.ended()
+
+
+@in_uvloop
+async def test_the_notice_is_part_of_the_drain() -> None:
+    """After both, unanswered requests are cut off."""
+    application = HeldApplication()
+    async with serving(application, drain_s=0.2, notice_s=0.1) as server:
+        connection = await server.connect()
+        await connection.send(GET)
+        await application.begun.wait()
+        server.stop.set()
+        await server.ended()
+        assert application.was_cancelled
+
+
+@in_uvloop
+async def test_force_ends_the_notice_and_the_drain() -> None:
+    application = HeldApplication()
+    async with serving(application, drain_s=600, notice_s=500) as server:
+        await (await server.connect()).send(GET)
+        await application.begun.wait()
+        server.stop.set()
+        server.force.set()
+        await server.ended()
+        await wait_until_refused(server.port)
+        assert application.was_cancelled
+
+
+@in_uvloop
+async def test_deadlines_hold_during_the_notice() -> None:
+    async with serving(hello, drain_s=600, notice_s=500, bounds=Bounds(sweep_s=0.02, head_s=0.1)) as server:
+        server.stop.set()
+        silent = await server.connect()
+        assert await silent.is_closed()
+        assert not server.done.done()
+
+
+@in_uvloop
+async def test_force_ends_the_drain() -> None:
+    application = HeldApplication()
+    async with serving(application, drain_s=600) as server:
+        await (await server.connect()).send(GET)
+        await application.begun.wait()
+        server.stop.set()
+        await wait_until_refused(server.port)
+        server.force.set()
+        await server.ended()
+        assert application.was_cancelled
+
+
+@in_uvloop
+async def test_a_cancelled_server_closes_connections_and_port() -> None:
+    application = HeldApplication()
+    async with serving(application, drain_s=600) as server:
+        connection = await server.connect()
+        await connection.send(GET)
+        await application.begun.wait()
+        server.done.cancel()
+        await asyncio.wait([server.done])
+        assert await connection.is_closed()
+        await wait_until_refused(server.port)
 
 
 @pytest.mark.parametrize("settings_text", ["STOPLIST_HOST and STOPLIST_PORT", "STOPLIST_METRICS_LISTEN"])
-def test_a_taken_port_is_a_settings_error(settings_text: str) -> None:
+@in_uvloop
+async def test_a_taken_port_is_a_settings_error(settings_text: str) -> None:
     """The error names the settings to change."""
-
-    async def main() -> None:
-        async with serving(hello) as server:
-            starting = {
-                "STOPLIST_HOST and STOPLIST_PORT": serve_http(
-                    hello, host="127.0.0.1", port=server.port, tls=None, drain_s=1, stop=asyncio.Event()
-                ),
-                "STOPLIST_METRICS_LISTEN": serve_plain(hello, host="127.0.0.1", port=server.port, stop=asyncio.Event()),
-            }
-            with pytest.raises(SettingsError) as refused:
-                await starting.pop(settings_text)
-            starting.popitem()[1].close()
-            assert refused.value.text == (
-                f"Cannot listen on 127.0.0.1 port {server.port} ({settings_text}): "
-                "another process listens there already: stop it, or choose another port."
-            )
-
-    on_uvloop(main())
+    async with serving(hello) as server:
+        starting = {
+            "STOPLIST_HOST and STOPLIST_PORT": serve_http(
+                hello, host="127.0.0.1", port=server.port, tls=None, drain_s=1, stop=asyncio.Event()
+            ),
+            "STOPLIST_METRICS_LISTEN": serve_plain(hello, host="127.0.0.1", port=server.port, stop=asyncio.Event()),
+        }
+        with pytest.raises(SettingsError) as refused:
+            await starting.pop(settings_text)
+        starting.popitem()[1].close()
+        assert refused.value.text == (
+            f"Cannot listen on 127.0.0.1 port {server.port} ({settings_text}): "
+            "another process listens there already: stop it, or choose another port."
+        )
 
 
 @pytest.mark.parametrize(
     ("host", "reason"),
     [("192.0.2.1", "this machine has no such address"), ("no.such.host.invalid", "Name or service not known|not")],
 )
-def test_a_foreign_host_is_a_settings_error(host: str, reason: str) -> None:
+@in_uvloop
+async def test_a_foreign_host_is_a_settings_error(host: str, reason: str) -> None:
     """Another machine's address, or a name without one."""
-
-    async def main() -> None:
-        with pytest.raises(SettingsError, match=reason):
-            await serve_http(hello, host=host, port=0, tls=None, drain_s=1, stop=asyncio.Event())
-
-    on_uvloop(main())
+    with pytest.raises(SettingsError, match=reason):
+        await serve_http(hello, host=host, port=0, tls=None, drain_s=1, stop=asyncio.Event())
 
 
 def test_a_name_is_served_on_all_its_addresses() -> None:
@@ -424,26 +385,23 @@ def test_a_name_is_served_on_all_its_addresses() -> None:
     on_uvloop(main())
 
 
-def test_the_metrics_listener_stops_with_the_main_server() -> None:
+@in_uvloop
+async def test_the_metrics_listener_stops_with_the_main_server() -> None:
     """It serves plain HTTP and shares the stop event."""
-
-    async def main() -> None:
-        started: asyncio.Future[list[tuple[str, int]]] = asyncio.get_running_loop().create_future()
-        async with serving(hello) as server:
-            metrics = asyncio.create_task(
-                serve_plain(hello, host="127.0.0.1", port=0, stop=server.stop, on_started=started.set_result)
-            )
-            [(host, port)] = await started
-            connection = RawConnection(*await asyncio.open_connection(host, port))
-            await connection.send(GET)
-            assert (await connection.answer()).body == b"hello"
-            server.stop.set()
-            async with asyncio.timeout(PATIENCE_S):
-                await metrics
-            assert await connection.is_closed()
-            connection.close()
-
-    on_uvloop(main())
+    started: asyncio.Future[list[tuple[str, int]]] = asyncio.get_running_loop().create_future()
+    async with serving(hello) as server:
+        metrics = asyncio.create_task(
+            serve_plain(hello, host="127.0.0.1", port=0, stop=server.stop, on_started=started.set_result)
+        )
+        [(host, port)] = await started
+        connection = RawConnection(*await asyncio.open_connection(host, port))
+        await connection.send(GET)
+        assert (await connection.answer()).body == b"hello"
+        server.stop.set()
+        async with asyncio.timeout(PATIENCE_S):
+            await metrics
+        assert await connection.is_closed()
+        connection.close()
 
 
 def test_plain_http_on_the_tls_port_gets_no_data(
@@ -513,17 +471,15 @@ def test_every_answer_has_the_headers_of_the_server(is_https_only: bool) -> None
     on_uvloop(body())
 
 
-def test_the_date_header_is_renewed_by_every_sweep() -> None:
-    async def main() -> None:
-        async with serving(hello, bounds=Bounds(sweep_s=0.05)) as server:
-            connection = await server.connect()
-            dates: set[str] = set()
-            async with asyncio.timeout(PATIENCE_S):
-                while len(dates) < 2:
-                    await connection.send(GET)
-                    dates.add((await connection.answer()).headers["date"])
-
-    on_uvloop(main())
+@in_uvloop
+async def test_the_date_header_is_renewed_by_every_sweep() -> None:
+    async with serving(hello, bounds=Bounds(sweep_s=0.05)) as server:
+        connection = await server.connect()
+        dates: set[str] = set()
+        async with asyncio.timeout(PATIENCE_S):
+            while len(dates) < 2:
+                await connection.send(GET)
+                dates.add((await connection.answer()).headers["date"])
 
 
 SCRIPT = """
@@ -587,18 +543,16 @@ def test_a_second_sigint_forces_the_stop() -> None:
     assert "cut off" in errors
 
 
-def test_signal_handlers_are_restored() -> None:
-    async def main() -> None:
-        before = signal.getsignal(signal.SIGTERM)
-        stop, force = asyncio.Event(), asyncio.Event()
-        with stop_on_signals(stop, force):
-            os.kill(os.getpid(), signal.SIGTERM)
-            async with asyncio.timeout(PATIENCE_S):
-                await stop.wait()
-        assert not force.is_set()
-        assert signal.getsignal(signal.SIGTERM) == before
-
-    on_uvloop(main())
+@in_uvloop
+async def test_signal_handlers_are_restored() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    stop, force = asyncio.Event(), asyncio.Event()
+    with stop_on_signals(stop, force):
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(PATIENCE_S):
+            await stop.wait()
+    assert not force.is_set()
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 async def wait_until_refused(port: int) -> None:

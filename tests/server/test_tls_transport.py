@@ -12,7 +12,7 @@ from stoplist.clock import Clock
 from stoplist.server.bounds import Bounds
 from stoplist.server.tls import ensure_development_certificate, server_context
 from stoplist.web.body import read_body
-from tests.server.serving import RawConnection, Running, on_uvloop, respond, serving, trusting
+from tests.server.serving import RawConnection, Running, in_uvloop, on_uvloop, respond, serving, trusting
 
 pytestmark = pytest.mark.interpreter
 
@@ -124,100 +124,86 @@ def test_requests_in_pieces_are_answered(
 
 
 @pytest.mark.parametrize("piece_bytes", [5_000, 200_000])
-def test_large_bodies_and_answers_are_whole(server: ssl.SSLContext, client: ssl.SSLContext, piece_bytes: int) -> None:
+@in_uvloop
+async def test_large_bodies_and_answers_are_whole(
+    server: ssl.SSLContext, client: ssl.SSLContext, piece_bytes: int
+) -> None:
     """Reading pauses while the application has not read what was received; writing, while the client has not."""
-
-    async def main() -> None:
-        async with serving(app, tls=server) as running:
-            connection = await opened(running, client, piece_bytes)
-            await connection.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(BIG), BIG))
-            assert await connection.received(hashlib.sha256(BIG).hexdigest().encode())
-            await connection.send(GET.replace(b"/ ", b"/big ", 1))
-            assert (await connection.received(BIG[-100:])).endswith(BIG)
-
-    on_uvloop(main())
+    async with serving(app, tls=server) as running:
+        connection = await opened(running, client, piece_bytes)
+        await connection.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(BIG), BIG))
+        assert await connection.received(hashlib.sha256(BIG).hexdigest().encode())
+        await connection.send(GET.replace(b"/ ", b"/big ", 1))
+        assert (await connection.received(BIG[-100:])).endswith(BIG)
 
 
-def test_requests_received_while_reading_paused_are_answered(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
-    async def main() -> None:
-        async with serving(app, tls=server) as running:
-            connection = await opened(running, client)
-            await connection.send(GET * 20)
-            answers = b""
-            while answers.count(b"HTTP/1.1 200") < 20:
-                answers += await connection.received(b"small")
+@in_uvloop
+async def test_requests_received_while_reading_paused_are_answered(
+    server: ssl.SSLContext, client: ssl.SSLContext
+) -> None:
+    async with serving(app, tls=server) as running:
+        connection = await opened(running, client)
+        await connection.send(GET * 20)
+        answers = b""
+        while answers.count(b"HTTP/1.1 200") < 20:
+            answers += await connection.received(b"small")
 
-    on_uvloop(main())
 
-
-def test_the_end_of_an_answer_is_confirmed(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+@in_uvloop
+async def test_the_end_of_an_answer_is_confirmed(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
     """The alert `close_notify` tells a client that nobody cut the answer off."""
-
-    async def main() -> None:
-        async with serving(app, tls=server) as running:
-            connection = await opened(running, client)
-            await connection.send(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-            assert (await connection.received(b"")).endswith(b"small")
-
-    on_uvloop(main())
+    async with serving(app, tls=server) as running:
+        connection = await opened(running, client)
+        await connection.send(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        assert (await connection.received(b"")).endswith(b"small")
 
 
-def test_a_client_that_is_still_sending_can_read_its_refusal(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
-    async def main() -> None:
-        async with serving(app, tls=server) as running:
-            connection = await opened(running, client)
-            await connection.send(b"no HTTP\r\n\r\n" + b"x" * 200_000)
-            assert (await connection.received(b"")).startswith(b"HTTP/1.1 400")
-            await connection.send(b"x" * 200_000)
+@in_uvloop
+async def test_a_client_that_is_still_sending_can_read_its_refusal(
+    server: ssl.SSLContext, client: ssl.SSLContext
+) -> None:
+    async with serving(app, tls=server) as running:
+        connection = await opened(running, client)
+        await connection.send(b"no HTTP\r\n\r\n" + b"x" * 200_000)
+        assert (await connection.received(b"")).startswith(b"HTTP/1.1 400")
+        await connection.send(b"x" * 200_000)
 
-    on_uvloop(main())
 
-
-def test_a_client_that_closes_its_side_is_gone(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
-    async def main() -> None:
-        async with serving(app, tls=server) as running:
-            connection = await opened(running, client)
-            await connection.send(GET)
-            await connection.received(b"small")
-            await connection.close()
-            assert await connection.received(b"") == b""
-
-    on_uvloop(main())
+@in_uvloop
+async def test_a_client_that_closes_its_side_is_gone(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+    async with serving(app, tls=server) as running:
+        connection = await opened(running, client)
+        await connection.send(GET)
+        await connection.received(b"small")
+        await connection.close()
+        assert await connection.received(b"") == b""
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01"])
-def test_a_handshake_has_a_deadline(server: ssl.SSLContext, sent: bytes) -> None:
+@in_uvloop
+async def test_a_handshake_has_a_deadline(server: ssl.SSLContext, sent: bytes) -> None:
     """The deadline is its own, and shorter than that of a head."""
-
-    async def main() -> None:
-        async with serving(app, tls=server, bounds=Bounds(handshake_s=0.1, sweep_s=0.02)) as running:
-            connection = await running.connect()
-            await connection.send(sent)
-            assert await connection.is_closed()
-
-    on_uvloop(main())
+    async with serving(app, tls=server, bounds=Bounds(handshake_s=0.1, sweep_s=0.02)) as running:
+        connection = await running.connect()
+        await connection.send(sent)
+        assert await connection.is_closed()
 
 
-def test_what_is_no_tls_ends_the_connection(server: ssl.SSLContext) -> None:
-    async def main() -> None:
-        async with serving(app, tls=server) as running:
-            connection = await running.connect()
-            await connection.send(GET)
-            assert await connection.is_closed()
-
-    on_uvloop(main())
+@in_uvloop
+async def test_what_is_no_tls_ends_the_connection(server: ssl.SSLContext) -> None:
+    async with serving(app, tls=server) as running:
+        connection = await running.connect()
+        await connection.send(GET)
+        assert await connection.is_closed()
 
 
-def test_connections_count_before_their_handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+@in_uvloop
+async def test_connections_count_before_their_handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
     """The longest idle makes room, whether its handshake is complete or not."""
-
-    async def main() -> None:
-        async with serving(app, tls=server, bounds=Bounds(connections_per_source=3)) as running:
-            silent = [await running.connect() for _ in range(3)]
-            connection = await opened(running, client)
-            assert await silent[0].is_closed()
-            await connection.send(GET)
-            assert await connection.received(b"small")
-            assert not silent[2].reader.at_eof()
-
-    on_uvloop(main())
+    async with serving(app, tls=server, bounds=Bounds(connections_per_source=3)) as running:
+        silent = [await running.connect() for _ in range(3)]
+        connection = await opened(running, client)
+        assert await silent[0].is_closed()
+        await connection.send(GET)
+        assert await connection.received(b"small")
+        assert not silent[2].reader.at_eof()

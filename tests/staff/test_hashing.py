@@ -8,6 +8,7 @@ import pytest
 
 from stoplist.errors import RateLimited
 from stoplist.staff.hashing import MAX_CONCURRENT, MAX_WAITING, PARAMETERS, Hashing
+from tests.deployment import in_own_loop
 from tests.staff.staff_fixture import CHEAP
 
 pytestmark = pytest.mark.interpreter
@@ -21,31 +22,25 @@ def test_the_parameters_are_those_of_owasp() -> None:
     assert (PARAMETERS.time_cost, PARAMETERS.parallelism) == (2, 1)
 
 
-def test_a_hash_matches_only_its_password() -> None:
+@in_own_loop
+async def test_a_hash_matches_only_its_password() -> None:
     """Hashes are made with the parameters of the release."""
-
-    async def main() -> None:
-        hashing = Hashing()
-        kept = await hashing.hash(PASSWORD)
-        assert kept.startswith("$argon2id$v=19$m=19456,t=2,p=1$")
-        assert await hashing.is_correct(PASSWORD, kept)
-        assert not await hashing.is_correct(PASSWORD + b"!", kept)
-        assert not hashing.is_outdated(kept)
-        assert Hashing(CHEAP).is_outdated(kept)
-
-    asyncio.run(main())
+    hashing = Hashing()
+    kept = await hashing.hash(PASSWORD)
+    assert kept.startswith("$argon2id$v=19$m=19456,t=2,p=1$")
+    assert await hashing.is_correct(PASSWORD, kept)
+    assert not await hashing.is_correct(PASSWORD + b"!", kept)
+    assert not hashing.is_outdated(kept)
+    assert Hashing(CHEAP).is_outdated(kept)
 
 
 @pytest.mark.parametrize("kept", [None, "", "plain", "$argon2id$v=19$m=8,t=1,p=1$broken", "ü"])
-def test_no_password_matches_a_missing_or_malformed_hash(kept: str | None) -> None:
+@in_own_loop
+async def test_no_password_matches_a_missing_or_malformed_hash(kept: str | None) -> None:
     """The password of the dummy hash does not match either."""
-
-    async def main() -> None:
-        hashing = Hashing(CHEAP)
-        for password in (PASSWORD, b"", b"the password of nobody"):
-            assert not await hashing.is_correct(password, kept)
-
-    asyncio.run(main())
+    hashing = Hashing(CHEAP)
+    for password in (PASSWORD, b"", b"the password of nobody"):
+        assert not await hashing.is_correct(password, kept)
 
 
 def test_concurrent_and_waiting_hashes_are_bounded() -> None:

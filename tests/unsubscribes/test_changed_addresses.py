@@ -11,6 +11,7 @@ from stoplist.organizations.organizations import close_organization
 from stoplist.unsubscribes import changed_addresses as module
 from stoplist.unsubscribes.changed_addresses import ChangedAddress, find_changed_addresses
 from tests.builders import ADMINISTRATOR, STRANGER, execute, migrated, on_each_database
+from tests.deployment import in_own_loop
 from tests.fakes import FakeClock
 from tests.unsubscribes.partner import OptOutDeployment, Organization, out
 
@@ -86,19 +87,18 @@ def test_every_address_is_examined_once_wherever_a_page_ends(
 
 
 @pytest.mark.parametrize("count", [199, 200, 201, 450])
-def test_every_address_is_examined_once_wherever_a_slice_ends(database_url: str, clock: FakeClock, count: int) -> None:
+@in_own_loop
+async def test_every_address_is_examined_once_wherever_a_slice_ends(
+    database_url: str, clock: FakeClock, count: int
+) -> None:
     """A page comes in slices, and the records of one address may be in two of them."""
-
-    async def look() -> None:
-        async with migrated(database_url) as database:
-            acme = await OptOutDeployment(database, clock).new_organization()
-            items = [out(f"{number:04d}@example.com") for number in range(count)]
-            await acme.submit(*items)
-            await acme.submit(*items, all_groups=True)
-            await acme.submit(*items, group_id=await acme.new_group("Reminders"))
-            assert await found(database) == (count, [])
-
-    asyncio.run(look())
+    async with migrated(database_url) as database:
+        acme = await OptOutDeployment(database, clock).new_organization()
+        items = [out(f"{number:04d}@example.com") for number in range(count)]
+        await acme.submit(*items)
+        await acme.submit(*items, all_groups=True)
+        await acme.submit(*items, group_id=await acme.new_group("Reminders"))
+        assert await found(database) == (count, [])
 
 
 @on_each_database

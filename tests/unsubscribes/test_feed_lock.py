@@ -12,7 +12,7 @@ from stoplist.db import Unit
 from stoplist.records.reversal import reverse
 from tests.builders import ADMINISTRATOR
 from tests.db.unit_fixture import another_process
-from tests.deployment import in_loop
+from tests.deployment import in_loop, in_own_loop
 from tests.unsubscribes.partner import OptOutDeployment, Organization, opt_out_deployment, out, shown
 
 
@@ -57,23 +57,20 @@ async def test_the_time_of_a_change_is_taken_behind_the_lock(
     assert [row["received_ms"] for row in await organization.rows("submissions", "submission_id")] == [received_ms]
 
 
-def test_the_time_is_that_at_which_the_lock_was_obtained(postgresql_url: str) -> None:
+@in_own_loop
+async def test_the_time_is_that_at_which_the_lock_was_obtained(postgresql_url: str) -> None:
     """Another process may hold the lock for seconds."""
-
-    async def body() -> None:
-        async with opt_out_deployment(postgresql_url) as deployment, another_process(postgresql_url) as other:
-            organization = await deployment.new_organization()
-            await organization.submit(out("a@x.org"))
-            before_ms = deployment.now_ms
-            await other.connection.execute("BEGIN")
-            await other.connection.execute("SELECT * FROM feeds FOR UPDATE")
-            submitting = asyncio.create_task(organization.submit(out("b@x.org")))
-            await other.wait_for_blocked(1)
-            deployment.clock.advance(3)
-            await other.release()
-            await submitting
-            assert await recorded(organization) == [shown(before_ms), shown(before_ms + 3_000)]
-            (feed,) = await organization.rows("feeds", "feed_id")
-            assert feed["last_recorded_ms"] == before_ms + 3_000
-
-    asyncio.run(body())
+    async with opt_out_deployment(postgresql_url) as deployment, another_process(postgresql_url) as other:
+        organization = await deployment.new_organization()
+        await organization.submit(out("a@x.org"))
+        before_ms = deployment.now_ms
+        await other.connection.execute("BEGIN")
+        await other.connection.execute("SELECT * FROM feeds FOR UPDATE")
+        submitting = asyncio.create_task(organization.submit(out("b@x.org")))
+        await other.wait_for_blocked(1)
+        deployment.clock.advance(3)
+        await other.release()
+        await submitting
+        assert await recorded(organization) == [shown(before_ms), shown(before_ms + 3_000)]
+        (feed,) = await organization.rows("feeds", "feed_id")
+        assert feed["last_recorded_ms"] == before_ms + 3_000

@@ -10,6 +10,7 @@ from stoplist.web.body import ClientGone
 from stoplist.web.processing_time import MAX_EXTRA_S, MeteredWork, ProcessingTime
 from stoplist.web.request_context import Message
 from tests.constants import SECOND_NS
+from tests.deployment import in_own_loop
 from tests.fakes import FakeClock
 
 KEY, OTHER = "svc_ci_one", "svc_ci_other"
@@ -48,26 +49,23 @@ def test_plain_items_are_not_charged() -> None:
     times.check(KEY)
 
 
-def test_work_under_way_ends_once_its_key_has_used_its_time() -> None:
+@in_own_loop
+async def test_work_under_way_ends_once_its_key_has_used_its_time() -> None:
     """All work of the key: several batches that began while there was time left."""
-
-    async def main() -> None:
-        times = ProcessingTime(FakeClock())
-        one, other, of_other_key = (MeteredWork(connected, times, key) for key in (KEY, KEY, OTHER))
-        for _ in range(MAX_EXTRA_S // 2):
-            for work in (one, other):
-                work.spent_ns += SECOND_NS
-                await work.pause()
+    times = ProcessingTime(FakeClock())
+    one, other, of_other_key = (MeteredWork(connected, times, key) for key in (KEY, KEY, OTHER))
+    for _ in range(MAX_EXTRA_S // 2):
         for work in (one, other):
             work.spent_ns += SECOND_NS
-            with pytest.raises(RateLimited):
-                await work.pause()
-        await of_other_key.pause()
-        await one.pause()  # storing what was read already takes nothing more
-        for work in (one, other, of_other_key):
-            work.end()
-
-    asyncio.run(main())
+            await work.pause()
+    for work in (one, other):
+        work.spent_ns += SECOND_NS
+        with pytest.raises(RateLimited):
+            await work.pause()
+    await of_other_key.pause()
+    await one.pause()  # storing what was read already takes nothing more
+    for work in (one, other, of_other_key):
+        work.end()
 
 
 def test_keys_that_went_away_are_forgotten() -> None:
@@ -95,20 +93,18 @@ def test_timed_slices_count_the_time_of_their_caller() -> None:
     assert work.spent_ns > 0
 
 
-def test_work_ends_once_the_client_has_left() -> None:
-    async def main() -> None:
-        left = asyncio.Event()
+@in_own_loop
+async def test_work_ends_once_the_client_has_left() -> None:
+    left = asyncio.Event()
 
-        async def receive() -> Message:
-            await left.wait()
-            return {"type": "http.disconnect"}
+    async def receive() -> Message:
+        await left.wait()
+        return {"type": "http.disconnect"}
 
-        work = MeteredWork(receive, ProcessingTime(FakeClock()), KEY)
+    work = MeteredWork(receive, ProcessingTime(FakeClock()), KEY)
+    await work.pause()
+    left.set()
+    await asyncio.sleep(0)  # the disconnection is noticed
+    with pytest.raises(ClientGone):
         await work.pause()
-        left.set()
-        await asyncio.sleep(0)  # the disconnection is noticed
-        with pytest.raises(ClientGone):
-            await work.pause()
-        work.end()
-
-    asyncio.run(main())
+    work.end()

@@ -21,6 +21,7 @@ from stoplist.lists.uploads.worker import ImportWorker
 from stoplist.records.submissions import find_submission
 from stoplist.unsubscribes.model import OptOutStores
 from tests.builders import ADMINISTRATOR, opened
+from tests.deployment import in_own_loop
 from tests.fakes import FakeClock
 from tests.lists.imports.importer import list_of
 from tests.lists.uploads.uploader import LIMITS, Uploader, with_all_rights, without_times
@@ -99,31 +100,28 @@ async def killed_at(deployment: OptOutDeployment, url: str, statement: int) -> t
 
 
 @pytest.mark.slow
-def test_a_kill_at_any_statement_loses_and_doubles_nothing(database_url: str, run: Any) -> None:
+@in_own_loop
+async def test_a_kill_at_any_statement_loses_and_doubles_nothing(database_url: str) -> None:
     """Each row is in exactly one submission, each bad row is kept once, and the file is deleted."""
-
-    async def steps() -> None:
-        async with opened(database_url) as database:
-            deployment = OptOutDeployment(database, FakeClock())
-            calm = await Uploader(await deployment.new_organization()).take(content_of(deployment))
-            has_died, statement = True, 0
-            while has_died:
-                statement += 1
-                has_died, uploader, upload = await killed_at(deployment, database_url, statement)
-                found = await uploader.imported(upload)
-                assert without_times(found)["counts"] == without_times(calm)["counts"], statement
-                assert (found.state, found.row_count) == ("done", ROWS), statement
-                rejects = stored_rejects(database, found.feed_id, found.import_id)
-                lines = [row.line async for rows in rejects for row in rows]
-                assert lines == list(range(2, ROWS + 2, BAD_EVERY)), statement
-                parts = [
-                    await find_submission(ADMINISTRATOR, database, each)
-                    for each in await submissions_of(deployment.stores, found)
-                ]
-                assert sum(each.received for each in parts) == ROWS, statement
-                assert sum(each.created for each in parts) == calm.counts.created, statement
-                assert (await uploader.now(upload)).state == "ended", statement
-            assert statement > ROWS // 250 * 8
-            assert not await disagreements(database)
-
-    run(steps())
+    async with opened(database_url) as database:
+        deployment = OptOutDeployment(database, FakeClock())
+        calm = await Uploader(await deployment.new_organization()).take(content_of(deployment))
+        has_died, statement = True, 0
+        while has_died:
+            statement += 1
+            has_died, uploader, upload = await killed_at(deployment, database_url, statement)
+            found = await uploader.imported(upload)
+            assert without_times(found)["counts"] == without_times(calm)["counts"], statement
+            assert (found.state, found.row_count) == ("done", ROWS), statement
+            rejects = stored_rejects(database, found.feed_id, found.import_id)
+            lines = [row.line async for rows in rejects for row in rows]
+            assert lines == list(range(2, ROWS + 2, BAD_EVERY)), statement
+            parts = [
+                await find_submission(ADMINISTRATOR, database, each)
+                for each in await submissions_of(deployment.stores, found)
+            ]
+            assert sum(each.received for each in parts) == ROWS, statement
+            assert sum(each.created for each in parts) == calm.counts.created, statement
+            assert (await uploader.now(upload)).state == "ended", statement
+        assert statement > ROWS // 250 * 8
+        assert not await disagreements(database)

@@ -1,6 +1,5 @@
 """Every node of a distributed database is examined, by `doctor` and by a start (docs/operate.md, Sharding)."""
 
-import asyncio
 import logging
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from stoplist.maintenance.doctor.nodes import assess_nodes, examine
 from stoplist.server.start_checks import check_nodes
 from tests.builders import execute, migrated, opened
 from tests.db import citus
+from tests.deployment import in_own_loop
 from tests.maintenance.doctor.installation import settings
 
 GOOD = NodeFacts(
@@ -63,86 +63,75 @@ def test_a_node_that_is_away_is_named(tmp_path: Path) -> None:
     assert "Not reached by the coordinator: b:2." in lost.text
 
 
-def test_a_database_on_one_node_has_no_finding(tmp_path: Path, database_url: str) -> None:
-    async def body() -> None:
-        async with migrated(database_url) as database:
-            configured = settings(tmp_path, DATABASE_URL=database_url)
-            if database.kind == "postgresql":
-                assert (await examine(database, configured)).findings == []
-            await check_nodes(configured, database)
-
-    asyncio.run(body())
+@in_own_loop
+async def test_a_database_on_one_node_has_no_finding(tmp_path: Path, database_url: str) -> None:
+    async with migrated(database_url) as database:
+        configured = settings(tmp_path, DATABASE_URL=database_url)
+        if database.kind == "postgresql":
+            assert (await examine(database, configured)).findings == []
+        await check_nodes(configured, database)
 
 
-def test_each_node_is_asked(tmp_path: Path, postgresql_url: str) -> None:
+@in_own_loop
+async def test_each_node_is_asked(tmp_path: Path, postgresql_url: str) -> None:
     """It asks the nodes that hold data and are active; the others are named as well."""
-
-    async def body() -> None:
-        async with migrated(postgresql_url) as database:
-            await citus.install(database)
-            assert await read_nodes(database) == []
-            await execute(
-                database,
-                """INSERT INTO pg_dist_node (nodeid, groupid, nodename, isactive, noderole, is_reached) VALUES
+    async with migrated(postgresql_url) as database:
+        await citus.install(database)
+        assert await read_nodes(database) == []
+        await execute(
+            database,
+            """INSERT INTO pg_dist_node (nodeid, groupid, nodename, isactive, noderole, is_reached) VALUES
                 (4, 2, 'gone', true, 'primary', false), (3, 1, 'off', false, 'primary', true),
                 (2, 1, 'standby', true, 'secondary', true), (1, 0, 'coordinator', true, 'primary', true)""",
-            )
-            nodes = await read_nodes(database)
-            assert [node.name for node in nodes] == ["coordinator:5432", "off:5432", "gone:5432"]
-            assert [node.facts is not None for node in nodes] == [True, False, False]
-            facts = nodes[0].facts
-            assert facts is not None
-            assert (facts.synchronous_commit, facts.old_prepared, facts.is_standby) == ("on", 0, False)
-            assert facts.postgresql >= 15
-            assert facts.connections > 50
-
-    asyncio.run(body())
+        )
+        nodes = await read_nodes(database)
+        assert [node.name for node in nodes] == ["coordinator:5432", "off:5432", "gone:5432"]
+        assert [node.facts is not None for node in nodes] == [True, False, False]
+        facts = nodes[0].facts
+        assert facts is not None
+        assert (facts.synchronous_commit, facts.old_prepared, facts.is_standby) == ("on", 0, False)
+        assert facts.postgresql >= 15
+        assert facts.connections > 50
 
 
-def test_a_server_refuses_a_node_that_loses_commits(
+@in_own_loop
+async def test_a_server_refuses_a_node_that_loses_commits(
     tmp_path: Path, postgresql_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Anything else is logged: a node that is away must not keep the feeds of the others from being served."""
-
-    async def body() -> None:
-        async with migrated(postgresql_url) as database:
-            await citus.install(database)
-            configured = settings(tmp_path, DATABASE_URL=postgresql_url)
-            await execute(
-                database,
-                """INSERT INTO pg_dist_node (nodeid, groupid, nodename, is_reached)
+    async with migrated(postgresql_url) as database:
+        await citus.install(database)
+        configured = settings(tmp_path, DATABASE_URL=postgresql_url)
+        await execute(
+            database,
+            """INSERT INTO pg_dist_node (nodeid, groupid, nodename, is_reached)
                 VALUES (1, 0, 'coordinator', true), (2, 1, 'gone', false)""",
-            )
-            with caplog.at_level(logging.WARNING):
-                await check_nodes(configured, database)
-            assert any("Not reached by the coordinator: gone:5432" in str(vars(line)) for line in caplog.records)
-            await execute(
-                database, "UPDATE pg_dist_node SET is_reached = true, synchronous_commit = 'off' WHERE groupid = 1"
-            )
-            with pytest.raises(SettingsError, match="gone:5432"):
-                await check_nodes(configured, database)
-
-    asyncio.run(body())
+        )
+        with caplog.at_level(logging.WARNING):
+            await check_nodes(configured, database)
+        assert any("Not reached by the coordinator: gone:5432" in str(vars(line)) for line in caplog.records)
+        await execute(
+            database, "UPDATE pg_dist_node SET is_reached = true, synchronous_commit = 'off' WHERE groupid = 1"
+        )
+        with pytest.raises(SettingsError, match="gone:5432"):
+            await check_nodes(configured, database)
 
 
-def test_a_node_that_hangs_is_a_finding(tmp_path: Path, postgresql_url: str) -> None:
+@in_own_loop
+async def test_a_node_that_hangs_is_a_finding(tmp_path: Path, postgresql_url: str) -> None:
     """It fails the statement that asks all nodes. Which one hangs, Citus says."""
-
-    async def body() -> None:
-        async with migrated(postgresql_url) as database:
-            await citus.install(database)
-            await execute(database, "INSERT INTO pg_dist_node (nodeid, groupid, nodename) VALUES (1, 0, 'hangs')")
-            await execute(database, "DROP FUNCTION run_command_on_all_nodes")
-            await execute(
-                database,
-                """CREATE FUNCTION run_command_on_all_nodes(command text,
+    async with migrated(postgresql_url) as database:
+        await citus.install(database)
+        await execute(database, "INSERT INTO pg_dist_node (nodeid, groupid, nodename) VALUES (1, 0, 'hangs')")
+        await execute(database, "DROP FUNCTION run_command_on_all_nodes")
+        await execute(
+            database,
+            """CREATE FUNCTION run_command_on_all_nodes(command text,
                 give_warning_for_connection_errors boolean, OUT nodeid integer, OUT success boolean, OUT result text)
                 RETURNS SETOF record LANGUAGE plpgsql AS $$
                 BEGIN RAISE EXCEPTION 'canceling statement due to statement timeout' USING ERRCODE = '57014'; END $$""",
-            )
-        async with opened(postgresql_url) as database:
-            (finding,) = (await examine(database, settings(tmp_path, DATABASE_URL=postgresql_url))).findings
-            assert finding.status == "wrong"
-            assert "citus_check_cluster_node_health" in finding.text
-
-    asyncio.run(body())
+        )
+    async with opened(postgresql_url) as database:
+        (finding,) = (await examine(database, settings(tmp_path, DATABASE_URL=postgresql_url))).findings
+        assert finding.status == "wrong"
+        assert "citus_check_cluster_node_health" in finding.text

@@ -19,7 +19,7 @@ from stoplist.server.bounds import Bounds
 from tests.builders import contents, execute, make_key, make_organization, make_token, migrated
 from tests.constants import MIB
 from tests.fakes import FakeClock
-from tests.server.serving import RawConnection, Running, WireAnswer, on_uvloop, serving
+from tests.server.serving import RawConnection, Running, WireAnswer, in_uvloop, on_uvloop, serving
 from tests.web.api.partner import FEED_TABLES, NOTHING
 from tests.web.application import Application
 
@@ -189,19 +189,16 @@ async def clear_feed(database: Database) -> None:
         await execute(database, f"DELETE FROM {table}")  # noqa: S608
 
 
-def test_a_trickling_body_does_not_extend_its_deadline(sqlite_url: str) -> None:
+@in_uvloop
+async def test_a_trickling_body_does_not_extend_its_deadline(sqlite_url: str) -> None:
     """Nothing is stored."""
-
-    async def main() -> None:
-        async with served(sqlite_url, Bounds(request_s=0.2, sweep_s=0.02)) as server:
-            connection = await server.send(server.head("Content-Length: 1000000"), BODY)
-            refused = asyncio.ensure_future(server.check_refused(connection, "did not arrive within 0.2 seconds"))
-            while not refused.done():
-                await connection.send(b" ")
-                await asyncio.wait([refused], timeout=0.02)
-            await refused
-
-    on_uvloop(main())
+    async with served(sqlite_url, Bounds(request_s=0.2, sweep_s=0.02)) as server:
+        connection = await server.send(server.head("Content-Length: 1000000"), BODY)
+        refused = asyncio.ensure_future(server.check_refused(connection, "did not arrive within 0.2 seconds"))
+        while not refused.done():
+            await connection.send(b" ")
+            await asyncio.wait([refused], timeout=0.02)
+        await refused
 
 
 @over_a_socket
