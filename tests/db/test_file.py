@@ -1,6 +1,5 @@
 """The file of a SQLite database: removed and put back, restored from a copy, and its lock."""
 
-import asyncio
 import os
 import shutil
 import sqlite3
@@ -16,6 +15,7 @@ from stoplist.db.opening import single_server_lock
 from stoplist.db.sqlite_connection import connect
 from stoplist.errors import StoreUnavailable
 from tests.builders import execute, migrated, opened, sql, value
+from tests.deployment import in_own_loop
 
 COUNT = "SELECT COUNT(*) FROM organizations"
 ADD = "INSERT INTO organizations (slug, name, created_ms) VALUES (:slug, 'x', 0)"
@@ -41,44 +41,38 @@ async def assert_refuses(database: Database) -> None:
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_a_file_put_back_is_served_again(
+@in_own_loop
+async def test_a_file_put_back_is_served_again(
     sqlite_url: str, tmp_path: Path, is_replaced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing was lost meanwhile, and nothing was written to the file in its place."""
     monkeypatch.setattr("stoplist.db.sqlite_readers.FILE_CHECK_S", 0.0)
     path, away = tmp_path / "stoplist.db", tmp_path / "away.db"
-
-    async def body() -> None:
-        async with migrated(sqlite_url) as database:
-            await execute(database, ADD, slug="before")
-            path.rename(away)
-            if is_replaced:
-                shutil.copy(away, path)
-                other = path.read_bytes()
-            await assert_refuses(database)
-            if is_replaced:
-                assert path.read_bytes() == other
-            away.replace(path)
-            assert await value(database, COUNT) == 1
-            await execute(database, ADD, slug="after")
-            assert await value(database, COUNT) == 2
-
-    asyncio.run(body())
+    async with migrated(sqlite_url) as database:
+        await execute(database, ADD, slug="before")
+        path.rename(away)
+        if is_replaced:
+            shutil.copy(away, path)
+            other = path.read_bytes()
+        await assert_refuses(database)
+        if is_replaced:
+            assert path.read_bytes() == other
+        away.replace(path)
+        assert await value(database, COUNT) == 1
+        await execute(database, ADD, slug="after")
+        assert await value(database, COUNT) == 2
 
 
-def test_a_restored_copy_is_switched_to_wal(sqlite_url: str, tmp_path: Path) -> None:
+@in_own_loop
+async def test_a_restored_copy_is_switched_to_wal(sqlite_url: str, tmp_path: Path) -> None:
     """SQLite's copies have no write-ahead log until they are opened."""
     path, copy = tmp_path / "stoplist.db", tmp_path / "copy.db"
-
-    async def body() -> None:
-        async with migrated(sqlite_url):
-            pass
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute("VACUUM INTO ?", (str(copy),))
-        async with opened(f"sqlite:///{copy}") as database:
-            assert await value(database, "PRAGMA journal_mode") == "wal"
-
-    asyncio.run(body())
+    async with migrated(sqlite_url):
+        pass
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("VACUUM INTO ?", (str(copy),))
+    async with opened(f"sqlite:///{copy}") as database:
+        assert await value(database, "PRAGMA journal_mode") == "wal"
 
 
 @pytest.mark.usefixtures("any_umask")

@@ -10,7 +10,7 @@ import pytest
 from stoplist.server.control_channel import ControlChannel, ControlMessage
 from stoplist.web.metrics import MetricFamily
 from tests.constants import PATIENCE_S
-from tests.server.serving import in_uvloop, on_uvloop
+from tests.server.serving import in_uvloop
 
 pytestmark = pytest.mark.interpreter
 
@@ -54,18 +54,15 @@ async def test_messages_arrive_whole_and_in_order() -> None:
     await second.close()
 
 
-def test_a_message_may_be_larger_than_any_buffer() -> None:
+@in_uvloop
+async def test_a_message_may_be_larger_than_any_buffer() -> None:
     """All metrics of a process are one message."""
     many = [MetricFamily(f"m{n}", "counter", "x" * 200, [("s", {"route": f"{n}"}, float(n))]) for n in range(4000)]
-
-    async def main() -> None:
-        first, second = [await ControlChannel.over(end) for end in socket.socketpair()]
-        first.send(ControlMessage("metrics", metrics=many))
-        _, messages = await asyncio.gather(first.close(), received(second))
-        assert [message.metrics for message in messages] == [many]
-        await second.close()
-
-    on_uvloop(main())
+    first, second = [await ControlChannel.over(end) for end in socket.socketpair()]
+    first.send(ControlMessage("metrics", metrics=many))
+    _, messages = await asyncio.gather(first.close(), received(second))
+    assert [message.metrics for message in messages] == [many]
+    await second.close()
 
 
 @pytest.mark.parametrize("end", [b"", b'{"about":"met', b'{"about":"metrics","metrics":[]}'])

@@ -223,7 +223,8 @@ async def test_garbage_after_a_request_does_not_spoil_its_answer() -> None:
         assert await connection.is_closed()
 
 
-def test_requests_before_a_malformed_body_are_answered() -> None:
+@in_uvloop
+async def test_requests_before_a_malformed_body_are_answered() -> None:
     """The pipelined requests are answered in order, the malformed one with 400, and the connection ends."""
     begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -232,39 +233,34 @@ def test_requests_before_a_malformed_body_are_answered() -> None:
         await go_on.wait()
         await echo(scope, receive, send)
 
-    async def main() -> None:
-        async with serving(app) as server:
-            connection = await server.connect()
-            await connection.send(
-                get("/first") + get("/second") + chunked(b"3\r\nabc\r\n", b"no chunk\r\n") + get("/never")
-            )
-            await begun.wait()
-            go_on.set()
-            assert (await connection.answer()).body == b"/first "
-            assert (await connection.answer()).body == b"/second "
-            refused = await connection.answer()
-            assert (refused.status, refused.headers["connection"]) == (400, "close")
-            assert b"not well-formed" in refused.body
-            assert await connection.is_closed()
-
-    on_uvloop(main())
+    async with serving(app) as server:
+        connection = await server.connect()
+        await connection.send(
+            get("/first") + get("/second") + chunked(b"3\r\nabc\r\n", b"no chunk\r\n") + get("/never")
+        )
+        await begun.wait()
+        go_on.set()
+        assert (await connection.answer()).body == b"/first "
+        assert (await connection.answer()).body == b"/second "
+        refused = await connection.answer()
+        assert (refused.status, refused.headers["connection"]) == (400, "close")
+        assert b"not well-formed" in refused.body
+        assert await connection.is_closed()
 
 
-def test_garbage_after_an_early_answer_gets_no_second_answer() -> None:
+@in_uvloop
+async def test_garbage_after_an_early_answer_gets_no_second_answer() -> None:
     """The application answered before the body was complete; what follows belongs to that request."""
 
     async def early(scope: Any, receive: Any, send: Any) -> None:
         await respond(send, b"early")
 
-    async def main() -> None:
-        async with serving(early) as server:
-            connection = await server.connect()
-            await connection.send(chunked(b"3\r\nabc\r\n"))
-            assert (await connection.answer()).body == b"early"
-            await connection.send(b"no chunk\r\n")
-            assert await connection.is_closed()
-
-    on_uvloop(main())
+    async with serving(early) as server:
+        connection = await server.connect()
+        await connection.send(chunked(b"3\r\nabc\r\n"))
+        assert (await connection.answer()).body == b"early"
+        await connection.send(b"no chunk\r\n")
+        assert await connection.is_closed()
 
 
 @pytest.mark.parametrize(
@@ -304,41 +300,36 @@ async def test_the_rest_of_a_refused_body_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("sent", [b"G", b"GET / HTTP/1.1\r\nHost: x\r\n", b"\r\n"])
-def test_a_head_has_a_deadline(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_uvloop
+async def test_a_head_has_a_deadline(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """60 seconds in production, 0.1 here."""
     wait_for_bytes(monkeypatch, 1)
-
-    async def main() -> None:
-        async with serving(echo, bounds=short_deadlines(head_s=0.1)) as server:
-            connection = await server.connect()
-            await connection.send(sent)
-            text = "The head of the request did not arrive within 0.1 seconds."
-            assert_is_bad_request(await connection.answer(), text)
-            assert await connection.is_closed()
-
-    on_uvloop(main())
+    async with serving(echo, bounds=short_deadlines(head_s=0.1)) as server:
+        connection = await server.connect()
+        await connection.send(sent)
+        text = "The head of the request did not arrive within 0.1 seconds."
+        assert_is_bad_request(await connection.answer(), text)
+        assert await connection.is_closed()
 
 
-def test_a_trickling_head_does_not_extend_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_uvloop
+async def test_a_trickling_head_does_not_extend_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """The deadline counts from the first byte, not from the last."""
     wait_for_bytes(monkeypatch, 2)
-
-    async def main() -> None:
-        async with serving(echo, bounds=short_deadlines(head_s=0.1)) as server:
-            connection = await server.connect()
-            answer = asyncio.ensure_future(connection.answer())
-            sent = 0
-            while not answer.done():
-                await connection.send(b"GET /"[sent : sent + 1] or b"x")
-                sent += 1
-                await asyncio.wait([answer], timeout=0.02)
-            assert (await answer).status == 400
-            assert sent > 1
-
-    on_uvloop(main())
+    async with serving(echo, bounds=short_deadlines(head_s=0.1)) as server:
+        connection = await server.connect()
+        answer = asyncio.ensure_future(connection.answer())
+        sent = 0
+        while not answer.done():
+            await connection.send(b"GET /"[sent : sent + 1] or b"x")
+            sent += 1
+            await asyncio.wait([answer], timeout=0.02)
+        assert (await answer).status == 400
+        assert sent > 1
 
 
-def test_a_body_has_a_deadline() -> None:
+@in_uvloop
+async def test_a_body_has_a_deadline() -> None:
     """The application is told, answers in its own words, and the connection ends; requests before it are answered."""
 
     async def patient(scope: Any, receive: Any, send: Any) -> None:
@@ -350,20 +341,18 @@ def test_a_body_has_a_deadline() -> None:
         else:
             await respond(send, b"complete")
 
-    async def main() -> None:
-        async with serving(patient, bounds=short_deadlines(request_s=0.2)) as server:
-            connection = await server.connect()
-            await connection.send(post(b"abc") + post(b"abc")[:-1])
-            assert (await connection.answer()).body == b"complete"
-            late = await connection.answer()
-            assert (late.status, late.body) == (400, b"The body did not arrive within 0.2 seconds.")
-            assert await connection.is_closed()
-
-    on_uvloop(main())
+    async with serving(patient, bounds=short_deadlines(request_s=0.2)) as server:
+        connection = await server.connect()
+        await connection.send(post(b"abc") + post(b"abc")[:-1])
+        assert (await connection.answer()).body == b"complete"
+        late = await connection.answer()
+        assert (late.status, late.body) == (400, b"The body did not arrive within 0.2 seconds.")
+        assert await connection.is_closed()
 
 
 @pytest.mark.timeout(60)
-def test_a_body_gets_more_time_if_the_application_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_uvloop
+async def test_a_body_gets_more_time_if_the_application_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large file may take longer than the deadline, as long as it goes on arriving."""
     swept, went_on = asyncio.Event(), asyncio.Event()
     enforce = WireProtocol.enforce_bounds
@@ -382,15 +371,12 @@ def test_a_body_gets_more_time_if_the_application_says_so(monkeypatch: pytest.Mo
         went_on.set()
         await respond(send, (await receive())["body"])
 
-    async def main() -> None:
-        async with serving(storing, bounds=Bounds(sweep_s=0.02)) as server:
-            connection = await server.connect()
-            await connection.send(post(b"abc")[:-1])
-            await swept.wait()
-            await connection.send(b"c")
-            assert (await connection.answer()).body == b"c"
-
-    on_uvloop(main())
+    async with serving(storing, bounds=Bounds(sweep_s=0.02)) as server:
+        connection = await server.connect()
+        await connection.send(post(b"abc")[:-1])
+        await swept.wait()
+        await connection.send(b"c")
+        assert (await connection.answer()).body == b"c"
 
 
 @in_uvloop
@@ -415,7 +401,8 @@ async def test_an_idle_connection_is_closed_without_an_answer(sent: bytes, bound
         assert await connection.is_closed()
 
 
-def test_deadlines_do_not_bound_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_uvloop
+async def test_deadlines_do_not_bound_the_application(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that has arrived is answered after any time: here longer than all deadlines."""
     wait_for_bytes(monkeypatch, 1)
     may_answer = asyncio.Event()
@@ -426,21 +413,19 @@ def test_deadlines_do_not_bound_the_application(monkeypatch: pytest.MonkeyPatch)
             await may_answer.wait()
         await respond(send, b"late")
 
-    async def main() -> None:
-        async with serving(slow, bounds=bounds) as server:
-            connection, other = await server.connect(), await server.connect()
-            await connection.send(get("/slow"))
-            await other.send(get())
-            await other.answer()
-            assert await other.is_closed()  # after the longest of the deadlines
-            may_answer.set()
-            assert (await connection.answer()).body == b"late"
-
-    on_uvloop(main())
+    async with serving(slow, bounds=bounds) as server:
+        connection, other = await server.connect(), await server.connect()
+        await connection.send(get("/slow"))
+        await other.send(get())
+        await other.answer()
+        assert await other.is_closed()  # after the longest of the deadlines
+        may_answer.set()
+        assert (await connection.answer()).body == b"late"
 
 
 @pytest.mark.parametrize("bounds", [{"unread_s": 0.3}, {"unread_bytes": 1 << 16, "stalled_s": 0.3}])
-def test_an_unread_answer_is_given_up(bounds: dict[str, Any]) -> None:
+@in_uvloop
+async def test_an_unread_answer_is_given_up(bounds: dict[str, Any]) -> None:
     """Its deadline ends it, or earlier the memory that all unread answers take together."""
     ended: list[str] = []
 
@@ -451,15 +436,12 @@ def test_an_unread_answer_is_given_up(bounds: dict[str, Any]) -> None:
         await send({"type": "http.response.body"})
         ended.append("application")
 
-    async def main() -> None:
-        async with serving(large, bounds=Bounds(sweep_s=0.02, **({"unread_s": 6000.0} | bounds))) as server:
-            with socket.create_connection(("127.0.0.1", server.port)) as client:
-                client.send(get())
-                async with asyncio.timeout(PATIENCE_S):
-                    while not ended:
-                        await asyncio.wait([server.done], timeout=0.02)
-
-    on_uvloop(main())
+    async with serving(large, bounds=Bounds(sweep_s=0.02, **({"unread_s": 6000.0} | bounds))) as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.send(get())
+            async with asyncio.timeout(PATIENCE_S):
+                while not ended:
+                    await asyncio.wait([server.done], timeout=0.02)
 
 
 def test_a_slowly_read_answer_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -563,7 +545,8 @@ def test_an_upgrade_is_ignored(protocol: str, caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.parametrize("is_apart", [False, True])
-def test_the_body_of_an_upgrade_request_is_its_body(is_apart: bool) -> None:
+@in_uvloop
+async def test_the_body_of_an_upgrade_request_is_its_body(is_apart: bool) -> None:
     """It is never the next request: a client behind a proxy could forge requests of others."""
     smuggled = get("/smuggled")
     begun = asyncio.Event()
@@ -572,20 +555,17 @@ def test_the_body_of_an_upgrade_request_is_its_body(is_apart: bool) -> None:
         begun.set()
         await echo(scope, receive, send)
 
-    async def main() -> None:
-        async with serving(app) as server:
-            connection = await server.connect()
-            request = post(smuggled, "Connection: Upgrade", "Upgrade: h2c")
-            split = len(request) - len(smuggled) if is_apart else len(request)
-            await connection.send(request[:split])
-            if is_apart:
-                await begun.wait()
-                await connection.send(smuggled)
-            assert (await connection.answer()).body == b"/p " + smuggled
-            await connection.send(get("/next"))
-            assert (await connection.answer()).body == b"/next "
-
-    on_uvloop(main())
+    async with serving(app) as server:
+        connection = await server.connect()
+        request = post(smuggled, "Connection: Upgrade", "Upgrade: h2c")
+        split = len(request) - len(smuggled) if is_apart else len(request)
+        await connection.send(request[:split])
+        if is_apart:
+            await begun.wait()
+            await connection.send(smuggled)
+        assert (await connection.answer()).body == b"/p " + smuggled
+        await connection.send(get("/next"))
+        assert (await connection.answer()).body == b"/next "
 
 
 @in_uvloop
@@ -600,23 +580,20 @@ async def test_a_flood_of_upgrades_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(("fields", "is_refused"), [(498, False), (501, True)])
-def test_the_fields_of_an_unfinished_head_are_bounded(fields: int, *, is_refused: bool) -> None:
+@in_uvloop
+async def test_the_fields_of_an_unfinished_head_are_bounded(fields: int, *, is_refused: bool) -> None:
     """There are at most 500 with the Host: thousands of short ones would take ten times their bytes of memory."""
     head = get("/", *["a:b"] * fields)
-
-    async def main() -> None:
-        async with serving(echo) as server:
-            connection = await server.connect()
-            await connection.send(head[:-2])
-            if is_refused:
-                assert_is_bad_request(await connection.answer(), TOO_MANY)
-                return
-            await connection.send(head[-2:])
-            assert (await connection.answer()).status == 200
-            # A head that comes in one piece is soon freed.
-            assert (await server.ask(get("/", *["a:b"] * 10_000))).status == 200
-
-    on_uvloop(main())
+    async with serving(echo) as server:
+        connection = await server.connect()
+        await connection.send(head[:-2])
+        if is_refused:
+            assert_is_bad_request(await connection.answer(), TOO_MANY)
+            return
+        await connection.send(head[-2:])
+        assert (await connection.answer()).status == 200
+        # A head that comes in one piece is soon freed.
+        assert (await server.ask(get("/", *["a:b"] * 10_000))).status == 200
 
 
 def test_an_upgrade_request_may_have_a_head_of_64_kib() -> None:
@@ -633,15 +610,12 @@ def test_an_upgrade_request_may_have_a_head_of_64_kib() -> None:
     assert len(request) == HEAD_BYTES
 
 
-def test_trailers_do_not_become_headers() -> None:
+@in_uvloop
+async def test_trailers_do_not_become_headers() -> None:
     """RFC 9110 section 6.5.1: a proxy in front checks the head, and nobody the trailers."""
     request = chunked(b"3\r\nabc\r\n0\r\nAuthorization: Bearer x\r\nX-Forwarded-Proto: https\r\n\r\n")
-
-    async def main() -> None:
-        async with serving(names_of_headers) as server:
-            assert (await server.ask(request)).body == b"host transfer-encoding"
-
-    on_uvloop(main())
+    async with serving(names_of_headers) as server:
+        assert (await server.ask(request)).body == b"host transfer-encoding"
 
 
 @in_uvloop
@@ -698,7 +672,8 @@ def test_a_defect_of_the_application_is_answered_in_the_envelope(
     assert "svc_cs_secret" not in caplog.text
 
 
-def test_a_broken_off_answer_ends_the_connection() -> None:
+@in_uvloop
+async def test_a_broken_off_answer_ends_the_connection() -> None:
     """The client sees fewer bytes than announced, and nothing is made up."""
 
     async def breaks_off(scope: Any, receive: Any, send: Any) -> None:
@@ -706,16 +681,14 @@ def test_a_broken_off_answer_ends_the_connection() -> None:
         await send({"type": "http.response.body", "body": b"half", "more_body": True})
         raise ValueError
 
-    async def main() -> None:
-        async with serving(breaks_off) as server:
-            connection = await server.connect()
-            await connection.send(get())
-            assert (await connection.rest()).endswith(b"\r\n\r\nhalf")
-
-    on_uvloop(main())
+    async with serving(breaks_off) as server:
+        connection = await server.connect()
+        await connection.send(get())
+        assert (await connection.rest()).endswith(b"\r\n\r\nhalf")
 
 
-def test_answers_of_every_kind_are_complete() -> None:
+@in_uvloop
+async def test_answers_of_every_kind_are_complete() -> None:
     """Head and body leave together: also without a body, to HEAD, in parts, and without a length."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -726,17 +699,14 @@ def test_answers_of_every_kind_are_complete() -> None:
             await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": parts[-1]})
 
-    async def main() -> None:
-        async with serving(app) as server:
-            connection = await server.connect()
-            await connection.send(get("/empty"))
-            assert (await connection.answer()).status == 204
-            await connection.send(get("/head").replace(b"GET", b"HEAD"))
-            assert (await connection.answer()).status == 200
-            await connection.send(get("/parts", "Connection: close"))
-            assert (await connection.rest()).endswith(b"\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
-
-    on_uvloop(main())
+    async with serving(app) as server:
+        connection = await server.connect()
+        await connection.send(get("/empty"))
+        assert (await connection.answer()).status == 204
+        await connection.send(get("/head").replace(b"GET", b"HEAD"))
+        assert (await connection.answer()).status == 200
+        await connection.send(get("/parts", "Connection: close"))
+        assert (await connection.rest()).endswith(b"\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
 
 
 @in_uvloop

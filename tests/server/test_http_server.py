@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +24,7 @@ from stoplist.server.stop_signals import stop_on_signals
 from stoplist.server.tls import ensure_development_certificate, server_context
 from stoplist.web.body import read_body
 from tests.constants import PATIENCE_S
-from tests.server.serving import RawConnection, hello, in_uvloop, on_uvloop, respond, serving, trusting
+from tests.server.serving import RawConnection, Running, hello, in_uvloop, on_uvloop, respond, serving, trusting
 
 pytestmark = pytest.mark.interpreter
 
@@ -51,6 +53,17 @@ class HeldApplication:
         await respond(send, b"released " + body)
 
 
+@asynccontextmanager
+async def held_request(**options: Any) -> AsyncIterator[tuple[HeldApplication, Running, RawConnection]]:
+    """Serve an application that holds the request of this connection."""
+    application = HeldApplication()
+    async with serving(application, **options) as server:
+        connection = await server.connect()
+        await connection.send(GET)
+        await application.begun.wait()
+        yield application, server, connection
+
+
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
     return ensure_development_certificate(tmp_path, [], Clock().now_ms())
@@ -59,11 +72,7 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
 @in_uvloop
 async def test_a_stop_answers_open_requests_and_accepts_no_others() -> None:
     """Source: docs/interface.md section D1, DRAIN_S."""
-    application = HeldApplication()
-    async with serving(application) as server:
-        connection = await server.connect()
-        await connection.send(GET)
-        await application.begun.wait()
+    async with held_request() as (application, server, connection):
         server.stop.set()
         await wait_until_refused(server.port)
         assert not server.done.done()
@@ -98,27 +107,24 @@ async def test_a_request_that_arrives_during_the_stop_is_answered(before: bytes,
         await server.ended()
 
 
-def test_a_new_connection_may_send_its_request_after_the_stop(
+@in_uvloop
+async def test_a_new_connection_may_send_its_request_after_the_stop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A balancer opens a connection for each request, and must not send a token request twice."""
     monkeypatch.setattr(server_module, "_UNUSED_S", PATIENCE_S)  # a busy machine may take longer than a moment
-
-    async def main() -> None:
-        application = HeldApplication()
-        application.released.set()
-        async with serving(application, drain_s=600) as server:
-            other, opened = await server.connect(), await server.connect()
-            await other.send(GET)  # so that both were accepted
-            await other.answer()
-            server.stop.set()
-            await wait_until_refused(server.port)
-            await opened.send(GET)
-            answer = await opened.answer()
-            assert (answer.status, answer.headers["connection"]) == (200, "close")
-            await server.ended()
-
-    on_uvloop(main())
+    application = HeldApplication()
+    application.released.set()
+    async with serving(application, drain_s=600) as server:
+        other, opened = await server.connect(), await server.connect()
+        await other.send(GET)  # so that both were accepted
+        await other.answer()
+        server.stop.set()
+        await wait_until_refused(server.port)
+        await opened.send(GET)
+        answer = await opened.answer()
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        await server.ended()
 
 
 @in_uvloop
@@ -138,23 +144,20 @@ async def test_accepted_pipelined_requests_are_all_answered() -> None:
 
 
 @pytest.mark.parametrize("is_tls", [False, True])
-def test_idle_connections_do_not_delay_the_stop(is_tls: bool, certificate: tuple[Path, Path]) -> None:
+@in_uvloop
+async def test_idle_connections_do_not_delay_the_stop(is_tls: bool, certificate: tuple[Path, Path]) -> None:
     """Clients with a connection pool do not notice that the server has closed a connection."""
     context = server_context(*certificate) if is_tls else None
-
-    async def main() -> None:
-        application = HeldApplication()
-        async with serving(application, tls=context, drain_s=600) as server:
-            fresh = await server.connect(trusting(certificate[0].parent) if is_tls else None)
-            used = await server.connect(trusting(certificate[0].parent) if is_tls else None)
-            await used.send(GET.replace(b"/ ", b"/at-once ", 1))
-            assert (await used.answer()).body == b"at once"
-            for connection in (fresh, used):
-                cast("asyncio.Transport", connection.writer.transport).pause_reading()
-            server.stop.set()
-            await server.ended()
-
-    on_uvloop(main())
+    application = HeldApplication()
+    async with serving(application, tls=context, drain_s=600) as server:
+        fresh = await server.connect(trusting(certificate[0].parent) if is_tls else None)
+        used = await server.connect(trusting(certificate[0].parent) if is_tls else None)
+        await used.send(GET.replace(b"/ ", b"/at-once ", 1))
+        assert (await used.answer()).body == b"at once"
+        for connection in (fresh, used):
+            cast("asyncio.Transport", connection.writer.transport).pause_reading()
+        server.stop.set()
+        await server.ended()
 
 
 @in_uvloop
@@ -215,11 +218,7 @@ def test_requests_unanswered_after_the_drain_are_cut_off(caplog: pytest.LogCaptu
     """One warning counts them; the application is cancelled and the connection closed."""
 
     async def main() -> None:
-        application = HeldApplication()
-        async with serving(application, drain_s=0.1) as server:
-            connection = await server.connect()
-            await connection.send(GET)
-            await application.begun.wait()
+        async with held_request(drain_s=0.1) as (application, server, connection):
             server.stop.set()
             await server.ended()
             assert application.was_cancelled
@@ -276,11 +275,7 @@ async def test_after_the_notice_only_open_requests_are_answered() -> None:
 @in_uvloop
 async def test_the_notice_is_part_of_the_drain() -> None:
     """After both, unanswered requests are cut off."""
-    application = HeldApplication()
-    async with serving(application, drain_s=0.2, notice_s=0.1) as server:
-        connection = await server.connect()
-        await connection.send(GET)
-        await application.begun.wait()
+    async with held_request(drain_s=0.2, notice_s=0.1) as (application, server, _):
         server.stop.set()
         await server.ended()
         assert application.was_cancelled
@@ -288,10 +283,7 @@ async def test_the_notice_is_part_of_the_drain() -> None:
 
 @in_uvloop
 async def test_force_ends_the_notice_and_the_drain() -> None:
-    application = HeldApplication()
-    async with serving(application, drain_s=600, notice_s=500) as server:
-        await (await server.connect()).send(GET)
-        await application.begun.wait()
+    async with held_request(drain_s=600, notice_s=500) as (application, server, _):
         server.stop.set()
         server.force.set()
         await server.ended()
@@ -310,10 +302,7 @@ async def test_deadlines_hold_during_the_notice() -> None:
 
 @in_uvloop
 async def test_force_ends_the_drain() -> None:
-    application = HeldApplication()
-    async with serving(application, drain_s=600) as server:
-        await (await server.connect()).send(GET)
-        await application.begun.wait()
+    async with held_request(drain_s=600) as (application, server, _):
         server.stop.set()
         await wait_until_refused(server.port)
         server.force.set()
@@ -323,11 +312,7 @@ async def test_force_ends_the_drain() -> None:
 
 @in_uvloop
 async def test_a_cancelled_server_closes_connections_and_port() -> None:
-    application = HeldApplication()
-    async with serving(application, drain_s=600) as server:
-        connection = await server.connect()
-        await connection.send(GET)
-        await application.begun.wait()
+    async with held_request(drain_s=600) as (_, server, connection):
         server.done.cancel()
         await asyncio.wait([server.done])
         assert await connection.is_closed()
@@ -365,24 +350,21 @@ async def test_a_foreign_host_is_a_settings_error(host: str, reason: str) -> Non
         await serve_http(hello, host=host, port=0, tls=None, drain_s=1, stop=asyncio.Event())
 
 
-def test_a_name_is_served_on_all_its_addresses() -> None:
+@in_uvloop
+async def test_a_name_is_served_on_all_its_addresses() -> None:
     """`localhost` often has two, which share one port."""
     found = socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM)
     expected = {info[4][0] for info in found}
+    stop = asyncio.Event()
+    addresses: list[tuple[str, int]] = []
 
-    async def main() -> None:
-        stop = asyncio.Event()
-        addresses: list[tuple[str, int]] = []
+    def started(found: list[tuple[str, int]]) -> None:
+        addresses.extend(found)
+        stop.set()
 
-        def started(found: list[tuple[str, int]]) -> None:
-            addresses.extend(found)
-            stop.set()
-
-        await serve_http(hello, host="localhost", port=0, tls=None, drain_s=1, stop=stop, on_started=started)
-        assert {address for address, _ in addresses} == expected
-        assert len({port for _, port in addresses}) == 1
-
-    on_uvloop(main())
+    await serve_http(hello, host="localhost", port=0, tls=None, drain_s=1, stop=stop, on_started=started)
+    assert {address for address, _ in addresses} == expected
+    assert len({port for _, port in addresses}) == 1
 
 
 @in_uvloop
@@ -447,7 +429,8 @@ def test_no_proxy_is_trusted_and_no_server_header_sent(certificate: tuple[Path, 
 
 
 @pytest.mark.parametrize("is_https_only", [True, False])
-def test_every_answer_has_the_headers_of_the_server(is_https_only: bool) -> None:
+@in_uvloop
+async def test_every_answer_has_the_headers_of_the_server(is_https_only: bool) -> None:
     """The answers of the application, a 500 for its failure, and a 400 that it never saw (RFC 6797)."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -455,20 +438,17 @@ def test_every_answer_has_the_headers_of_the_server(is_https_only: bool) -> None
             raise ZeroDivisionError
         await respond(send, b"hello")
 
-    async def body() -> None:
-        async with serving(app, is_https_only=is_https_only) as server:
-            for data, status in (
-                (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", 200),
-                (b"GET /failing HTTP/1.1\r\nhost: x\r\n\r\n", 500),
-                (b"GET / HTTP/1.1\r\nhost: x\r\nbad header\r\n\r\n", 400),
-            ):
-                answer = await server.ask(data)
-                assert answer.status == status
-                assert answer.headers["x-content-type-options"] == "nosniff"
-                expected = "max-age=31536000" if is_https_only else None
-                assert answer.headers.get("strict-transport-security") == expected
-
-    on_uvloop(body())
+    async with serving(app, is_https_only=is_https_only) as server:
+        for data, status in (
+            (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", 200),
+            (b"GET /failing HTTP/1.1\r\nhost: x\r\n\r\n", 500),
+            (b"GET / HTTP/1.1\r\nhost: x\r\nbad header\r\n\r\n", 400),
+        ):
+            answer = await server.ask(data)
+            assert answer.status == status
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            expected = "max-age=31536000" if is_https_only else None
+            assert answer.headers.get("strict-transport-security") == expected
 
 
 @in_uvloop

@@ -27,7 +27,7 @@ from stoplist.clock import Clock
 from stoplist.errors import SettingsError
 from stoplist.server.tls import CertificateWatch, ensure_development_certificate, server_context
 from tests.constants import DAY_MS, PATIENCE_S
-from tests.server.serving import Running, hello, on_uvloop, serving, trusting
+from tests.server.serving import Running, hello, in_uvloop, on_uvloop, serving, trusting
 
 pytestmark = pytest.mark.interpreter
 
@@ -254,69 +254,60 @@ def test_files_without_a_certificate_are_refused(tmp_path: Path, content: bytes)
 
 
 @needs_openssl
-def test_only_tls_1_2_and_newer_is_accepted(tmp_path: Path) -> None:
+@in_uvloop
+async def test_only_tls_1_2_and_newer_is_accepted(tmp_path: Path) -> None:
     """Source: docs/interface.md section D1. OpenSSL's own client offers older versions when told to."""
     real = real_certificate(tmp_path)
-
-    async def main() -> None:
-        async with serving(hello, tls=server_context(*real)) as server:
-            for version in ("TLSv1.2", "TLSv1.3"):
-                option = "-" + version.replace("v", "").replace(".", "_").lower()
-                assert f"New, {version}, Cipher is".encode() in await s_client(server, tmp_path, option)
-            for options in (("-tls1_1", *OLD), ("-tls1_2", "-cipher", "AES128-SHA:@SECLEVEL=0")):
-                refused = await s_client(server, tmp_path, *options)
-                # The client sent its hello, and the server said why it closed the connection.
-                assert b"New, (NONE), Cipher is (NONE)" in refused
-                assert b" alert " in refused
-
-    on_uvloop(main())
+    async with serving(hello, tls=server_context(*real)) as server:
+        for version in ("TLSv1.2", "TLSv1.3"):
+            option = "-" + version.replace("v", "").replace(".", "_").lower()
+            assert f"New, {version}, Cipher is".encode() in await s_client(server, tmp_path, option)
+        for options in (("-tls1_1", *OLD), ("-tls1_2", "-cipher", "AES128-SHA:@SECLEVEL=0")):
+            refused = await s_client(server, tmp_path, *options)
+            # The client sent its hello, and the server said why it closed the connection.
+            assert b"New, (NONE), Cipher is (NONE)" in refused
+            assert b" alert " in refused
 
 
-def test_only_http_1_1_is_negotiated(tmp_path: Path) -> None:
+@in_uvloop
+async def test_only_http_1_1_is_negotiated(tmp_path: Path) -> None:
     """A client that also offers HTTP/2 must not use it."""
     real = real_certificate(tmp_path)
     offering = client(tmp_path)
     offering.set_alpn_protocols(["h2", "http/1.1"])
-
-    async def main() -> None:
-        async with serving(hello, tls=server_context(*real)) as server:
-            connection = await server.connect(offering)
-            session = connection.writer.get_extra_info("ssl_object")
-            assert session.selected_alpn_protocol() == "http/1.1"
-            assert session.compression() is None
-
-    on_uvloop(main())
+    async with serving(hello, tls=server_context(*real)) as server:
+        connection = await server.connect(offering)
+        session = connection.writer.get_extra_info("ssl_object")
+        assert session.selected_alpn_protocol() == "http/1.1"
+        assert session.compression() is None
 
 
 @needs_openssl
-def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
+@in_uvloop
+async def test_a_renewed_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
     """New connections get it, open ones go on. Clients that send no host name get it too."""
     real = real_certificate(tmp_path)
     nameless = client(tmp_path)
     nameless.check_hostname = False
-
-    async def main() -> None:
-        context = server_context(*real)
-        watch = CertificateWatch(context, *real)
-        async with serving(hello, tls=context) as server:
-            before = await server.connect(client(tmp_path))
-            assert not watch.check()
-            renew(tmp_path)
-            assert watch.check()
-            assert not watch.check()
-            after = await server.connect(client(tmp_path))
-            assert shown(after) == on_disk(tmp_path) != shown(before)
-            assert after.writer.get_extra_info("ssl_object").selected_alpn_protocol() is None
-            for connection in (before, after):
-                await connection.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-                assert (await connection.answer()).body == b"hello"
-            renew(tmp_path)
-            assert watch.check()
-            assert shown(await server.connect(nameless)) == on_disk(tmp_path)
-            assert b"New, TLSv1.2, Cipher is" in await s_client(server, tmp_path, "-noservername", "-tls1_2")
-            assert b"New, (NONE)" in await s_client(server, tmp_path, "-tls1_1", *OLD)
-
-    on_uvloop(main())
+    context = server_context(*real)
+    watch = CertificateWatch(context, *real)
+    async with serving(hello, tls=context) as server:
+        before = await server.connect(client(tmp_path))
+        assert not watch.check()
+        renew(tmp_path)
+        assert watch.check()
+        assert not watch.check()
+        after = await server.connect(client(tmp_path))
+        assert shown(after) == on_disk(tmp_path) != shown(before)
+        assert after.writer.get_extra_info("ssl_object").selected_alpn_protocol() is None
+        for connection in (before, after):
+            await connection.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await connection.answer()).body == b"hello"
+        renew(tmp_path)
+        assert watch.check()
+        assert shown(await server.connect(nameless)) == on_disk(tmp_path)
+        assert b"New, TLSv1.2, Cipher is" in await s_client(server, tmp_path, "-noservername", "-tls1_2")
+        assert b"New, (NONE)" in await s_client(server, tmp_path, "-tls1_1", *OLD)
 
 
 def test_a_half_written_pair_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

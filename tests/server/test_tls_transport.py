@@ -12,7 +12,7 @@ from stoplist.clock import Clock
 from stoplist.server.bounds import Bounds
 from stoplist.server.tls import ensure_development_certificate, server_context
 from stoplist.web.body import read_body
-from tests.server.serving import RawConnection, Running, in_uvloop, on_uvloop, respond, serving, trusting
+from tests.server.serving import RawConnection, Running, in_uvloop, respond, serving, trusting
 
 pytestmark = pytest.mark.interpreter
 
@@ -108,19 +108,16 @@ async def opened(running: Running, context: ssl.SSLContext, piece_bytes: int = 6
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("piece_bytes", [1, 7, 5_000])
-def test_requests_in_pieces_are_answered(
+@in_uvloop
+async def test_requests_in_pieces_are_answered(
     server: ssl.SSLContext, client: ssl.SSLContext, version: ssl.TLSVersion, piece_bytes: int
 ) -> None:
     client.minimum_version = client.maximum_version = version
-
-    async def main() -> None:
-        async with serving(app, tls=server) as running:
-            connection = await opened(running, client, piece_bytes)
-            for _ in range(2):
-                await connection.send(GET)
-                assert (await connection.received(b"small")).startswith(b"HTTP/1.1 200")
-
-    on_uvloop(main())
+    async with serving(app, tls=server) as running:
+        connection = await opened(running, client, piece_bytes)
+        for _ in range(2):
+            await connection.send(GET)
+            assert (await connection.received(b"small")).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("piece_bytes", [5_000, 200_000])

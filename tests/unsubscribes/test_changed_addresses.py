@@ -1,6 +1,5 @@
 """Stored addresses that the rules of this release would write differently (docs/interface.md sections D7 and D9)."""
 
-import asyncio
 from contextlib import aclosing
 
 import pytest
@@ -71,19 +70,16 @@ async def _fill(acme: Organization) -> list[str]:
 
 
 @pytest.mark.parametrize("page_rows", [1, 2, 3, 4, 5, 14, 15])
-def test_every_address_is_examined_once_wherever_a_page_ends(
+@in_own_loop
+async def test_every_address_is_examined_once_wherever_a_page_ends(
     database_url: str, clock: FakeClock, page_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The records of one address (one per group) may be on two pages."""
     monkeypatch.setattr(module, "_PAGE_ROWS", page_rows)
-
-    async def look() -> None:
-        async with migrated(database_url) as database:
-            addresses = await _fill(await OptOutDeployment(database, clock).new_organization())
-            count, changed = await found(database)
-            assert (count, [one.address for one in changed]) == (7, addresses)
-
-    asyncio.run(look())
+    async with migrated(database_url) as database:
+        addresses = await _fill(await OptOutDeployment(database, clock).new_organization())
+        count, changed = await found(database)
+        assert (count, [one.address for one in changed]) == (7, addresses)
 
 
 @pytest.mark.parametrize("count", [199, 200, 201, 450])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from stoplist.errors import BadRequest, RateLimited
 from stoplist.web.body import ClientGone, MemoryQuota, read_body
+from tests.deployment import in_own_loop
 
 pytestmark = pytest.mark.interpreter
 
@@ -124,37 +125,31 @@ def test_a_cancelled_reading_ends_at_once() -> None:
 # The memory quota
 
 
-def test_the_memory_of_a_client_is_bounded() -> None:
+@in_own_loop
+async def test_the_memory_of_a_client_is_bounded() -> None:
     """Counted part by part over all its requests; others have their own quota, and a finished request frees it."""
     quota = MemoryQuota(max_bytes=10)
-
-    async def both() -> None:
-        with (
-            quota.reserving("one") as first,
-            quota.reserving("one") as second,
-            quota.reserving("other") as other,
-        ):
-            assert await read_body(arriving(b"123", b"456"), [], max_bytes=99, reserve=first) == b"123456"
-            assert await read_body(arriving(b"1234"), [], max_bytes=99, reserve=second) == b"1234"
-            with pytest.raises(RateLimited) as refused:
-                await read_body(arriving(b"5"), [], max_bytes=99, reserve=second)
-            assert refused.value.retry_after_s == 1
-            assert await read_body(arriving(b"1234567890"), [], max_bytes=99, reserve=other)
-        with quota.reserving("one") as reserve:
-            assert await read_body(arriving(b"1234567890"), [], max_bytes=99, reserve=reserve) == b"1234567890"
-
-    asyncio.run(both())
+    with (
+        quota.reserving("one") as first,
+        quota.reserving("one") as second,
+        quota.reserving("other") as other,
+    ):
+        assert await read_body(arriving(b"123", b"456"), [], max_bytes=99, reserve=first) == b"123456"
+        assert await read_body(arriving(b"1234"), [], max_bytes=99, reserve=second) == b"1234"
+        with pytest.raises(RateLimited) as refused:
+            await read_body(arriving(b"5"), [], max_bytes=99, reserve=second)
+        assert refused.value.retry_after_s == 1
+        assert await read_body(arriving(b"1234567890"), [], max_bytes=99, reserve=other)
+    with quota.reserving("one") as reserve:
+        assert await read_body(arriving(b"1234567890"), [], max_bytes=99, reserve=reserve) == b"1234567890"
 
 
-def test_a_failed_request_frees_its_memory() -> None:
+@in_own_loop
+async def test_a_failed_request_frees_its_memory() -> None:
     """A client that disconnects or sends too much frees it too."""
     quota = MemoryQuota(max_bytes=10)
-
-    async def hangs_up() -> None:
-        for _ in range(3):
-            with pytest.raises(BadRequest), quota.reserving("one") as reserve:
-                await read_body(arriving(b"12345", b"6789"), [], max_bytes=8, reserve=reserve)
-        with quota.reserving("one") as reserve:
-            reserve(10)
-
-    asyncio.run(hangs_up())
+    for _ in range(3):
+        with pytest.raises(BadRequest), quota.reserving("one") as reserve:
+            await read_body(arriving(b"12345", b"6789"), [], max_bytes=8, reserve=reserve)
+    with quota.reserving("one") as reserve:
+        reserve(10)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from stoplist.errors import BadRequest
 from stoplist.web.multipart import FormPart, MultipartReader
+from tests.deployment import in_own_loop
 
 BOUNDARY = "--x"
 TYPE = b"multipart/form-data; boundary=--x"
@@ -94,14 +95,12 @@ def test_malformed_forms_are_refused(body: bytes, content_type: bytes) -> None:
 
 
 @pytest.mark.parametrize("content", [b"12345", b"\xff", b"\0"])
-def test_fields_are_bounded_text(content: bytes) -> None:
+@in_own_loop
+async def test_fields_are_bounded_text(content: bytes) -> None:
     async def chunks() -> AsyncIterator[bytes]:
         yield encoded([(HEAD.format("a"), content)])
 
-    async def steps() -> None:
-        reader = MultipartReader(chunks(), TYPE)
-        await reader.next_part()
-        with pytest.raises(BadRequest):
-            await reader.text(max_bytes=4)
-
-    asyncio.run(steps())
+    reader = MultipartReader(chunks(), TYPE)
+    await reader.next_part()
+    with pytest.raises(BadRequest):
+        await reader.text(max_bytes=4)

@@ -12,6 +12,7 @@ from stoplist.web.admin.app import _send_while_wanted
 from stoplist.web.admin.page_request import Download
 from stoplist.web.body import ClientGone
 from stoplist.web.request_context import Message
+from tests.deployment import in_own_loop
 from tests.web.admin.creation import admin_of, new_person
 from tests.web.admin.opt_outs import clock_of, group_id, new_organization
 from tests.web.admin.pages import Browser, PageResponse, Pages
@@ -106,7 +107,8 @@ def test_unknown_channels_have_no_export(pages: Pages, path: str) -> None:
     assert pages.signed_in("administrator").get(f"/unsubscribes/acme/fax/{path}").status == 404
 
 
-def test_a_file_is_no_longer_read_once_the_browser_has_left() -> None:
+@in_own_loop
+async def test_a_file_is_no_longer_read_once_the_browser_has_left() -> None:
     """It may have millions of records, and its reader is closed at once."""
     is_closed, left = False, asyncio.Event()
 
@@ -127,9 +129,6 @@ def test_a_file_is_no_longer_read_once_the_browser_has_left() -> None:
         if message["type"] == "http.response.body":
             left.set()
 
-    async def body() -> None:
-        with pytest.raises(ClientGone):
-            await _send_while_wanted(receive, send, Download("x.csv", "text/csv", endless()))
-        assert is_closed
-
-    asyncio.run(body())
+    with pytest.raises(ClientGone):
+        await _send_while_wanted(receive, send, Download("x.csv", "text/csv", endless()))
+    assert is_closed

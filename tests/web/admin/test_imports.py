@@ -1,6 +1,5 @@
 """Imports on the pages: upload, preview, check, progress, result, discard, reversal. docs/interface.md section D12."""
 
-import asyncio
 import csv
 import io
 from typing import Any
@@ -24,6 +23,7 @@ from stoplist.web.app import build_app
 from stoplist.web.body import ClientGone, StreamedBody
 from stoplist.web.request_context import SIGN_IN_PATH
 from tests.builders import ADMINISTRATOR, contents, sql
+from tests.deployment import in_own_loop
 from tests.web.admin.creation import admin_of, new_person, organization
 from tests.web.admin.opt_outs import clock_of, group_id, new_organization, record_of
 from tests.web.admin.pages import Browser, PageResponse, Pages, read
@@ -167,19 +167,17 @@ def test_nothing_is_left_of_a_file_that_was_cut_off(pages: Pages, error: Excepti
     assert pages.app.value("SELECT COUNT(*) AS number FROM uploads WHERE state = 'uploading'") == 0
 
 
-def test_a_client_that_leaves_ends_the_body() -> None:
+@in_own_loop
+async def test_a_client_that_leaves_ends_the_body() -> None:
     async def receive() -> Any:
         return {"type": "http.disconnect"}
 
     async def send_nothing(message: Any) -> None:
         raise AssertionError(message)
 
-    async def steps() -> None:
-        with pytest.raises(ClientGone):
-            async for _ in StreamedBody([], receive, send_nothing).chunks():
-                pass
-
-    asyncio.run(steps())
+    with pytest.raises(ClientGone):
+        async for _ in StreamedBody([], receive, send_nothing).chunks():
+            pass
 
 
 def test_rights_are_read_again_after_the_file(pages: Pages) -> None:
