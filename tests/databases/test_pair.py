@@ -3,7 +3,6 @@
 Source: docs/interface.md section D1, Feeds apart.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from stoplist.databases.opening import check_databases, joined, migrate_database
 from stoplist.db import Database, schema
 from stoplist.db.split import SplitDatabase
 from stoplist.errors import SettingsError, StoreUnavailable
-from tests.builders import NEWEST, execute, migrated, opened, value
+from tests.builders import NEWEST, execute, migrate_to, on_database, opened, value
 from tests.deployment import in_own_loop
 from tests.services.postgresql import PostgresqlServer
 
@@ -51,12 +50,7 @@ def urls(postgresql: PostgresqlServer, migrated_template: str) -> Iterator[Urls]
 def migrated_template(postgresql: PostgresqlServer) -> Iterator[str]:
     """Yield the name of a migrated database to which nothing is connected."""
     url = postgresql.fresh_database("template")
-
-    async def make() -> None:
-        async with migrated(url, pool_size=2):
-            pass
-
-    asyncio.run(make())
+    on_database(url, migrate_to, NEWEST)
     yield url.rsplit("/", 1)[1]
     postgresql.drop_database(url)
 

@@ -4,7 +4,8 @@ import os
 import signal
 import stat
 import subprocess
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tests.client.cli.command_runner import COMMAND, LogIn, RunCommand, environment, run_process
 from tests.client.partners import Partner
 from tests.constants import PATIENCE_S
+from tests.services.managed_program import wait_until
 
 _CSV = (
     b"\xef\xbb\xbfid;name;E-Mail\r\n"
@@ -215,14 +217,9 @@ def test_missing_folder_is_named(cli: RunCommand, partner_with_mirror: Partner, 
 def test_kill_9_leaves_no_partial_file(partner_with_mirror: Partner, tmp_path: Path) -> None:
     """Run again, the command completes the file."""
     source, out = tmp_path / "list.csv", tmp_path / "out.csv"
-    os.mkfifo(source)
-    process = subprocess.Popen([COMMAND, "scrub", "email", source, out, "--any-group"], env=environment())
-    with open(source, "wb") as pipe:
-        pipe.write(b"email\n" + b"dan@example.com\n" * 100_000)
-        pipe.flush()
-        _wait_for_rows(tmp_path)
+    with _scrubbing(source, out) as process:
         process.send_signal(signal.SIGKILL)
-        process.wait(PATIENCE_S)
+        process.communicate(timeout=PATIENCE_S)
     assert not out.exists()
     source.unlink()
     source.write_bytes(b"email\ndan@example.com\n")
@@ -232,15 +229,8 @@ def test_kill_9_leaves_no_partial_file(partner_with_mirror: Partner, tmp_path: P
 
 def test_file_created_meanwhile_is_kept(partner_with_mirror: Partner, tmp_path: Path) -> None:
     """Another file of that name, created while rows are read, is not replaced."""
-    source, out = tmp_path / "list.csv", tmp_path / "out.csv"
-    os.mkfifo(source)
-    process = subprocess.Popen(
-        [COMMAND, "scrub", "email", source, out, "--any-group"], env=environment(), stderr=subprocess.PIPE
-    )
-    with open(source, "wb") as pipe:
-        pipe.write(b"email\n" + b"dan@example.com\n" * 10_000)
-        pipe.flush()
-        _wait_for_rows(tmp_path)
+    out = tmp_path / "out.csv"
+    with _scrubbing(tmp_path / "list.csv", out) as process:
         out.write_text("mine")
     _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1
@@ -249,12 +239,18 @@ def test_file_created_meanwhile_is_kept(partner_with_mirror: Partner, tmp_path: 
     assert list(tmp_path.glob(".*")) == []
 
 
-def _wait_for_rows(folder: Path) -> None:
-    """Wait until the temporary file contains rows, so that the test proves its removal."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not any(part.stat().st_size for part in folder.glob(".out.csv.*.part")):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+@contextmanager
+def _scrubbing(source: Path, out: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Let a process read a list that goes on, until its temporary file contains rows, whose removal the test proves."""
+    os.mkfifo(source)
+    process = subprocess.Popen(
+        [COMMAND, "scrub", "email", source, out, "--any-group"], env=environment(), stderr=subprocess.PIPE
+    )
+    with open(source, "wb") as pipe:
+        pipe.write(b"email\n" + b"dan@example.com\n" * 10_000)
+        pipe.flush()
+        wait_until(lambda: any(part.stat().st_size for part in out.parent.glob(".out.csv.*.part")), "rows")
+        yield process
 
 
 @pytest.mark.parametrize(
@@ -265,15 +261,7 @@ def test_signal_leaves_no_file(
     partner_with_mirror: Partner, tmp_path: Path, ending: signal.Signals, status: int, message: bytes
 ) -> None:
     """The temporary file is removed too; the status is 128 plus the number of the signal."""
-    source, out = tmp_path / "list.csv", tmp_path / "out.csv"
-    os.mkfifo(source)
-    process = subprocess.Popen(
-        [COMMAND, "scrub", "email", source, out, "--any-group"], env=environment(), stderr=subprocess.PIPE
-    )
-    with open(source, "wb") as pipe:
-        pipe.write(b"email\n" + b"dan@example.com\n" * 10_000)
-        pipe.flush()
-        _wait_for_rows(tmp_path)
+    with _scrubbing(tmp_path / "list.csv", tmp_path / "out.csv") as process:
         process.send_signal(ending)
         _, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, err.strip()) == (status, b"stoplist-client: " + message)

@@ -13,7 +13,6 @@ import pytest
 
 from stoplist.audit import trail
 from stoplist.clock import Clock
-from stoplist.db import Database
 from stoplist.db.query import json_text
 from stoplist.maintenance.doctor.checks import run_checks
 from stoplist.maintenance.doctor.database import connections, database
@@ -23,9 +22,10 @@ from stoplist.maintenance.doctor.pair import lost_groups
 from stoplist.maintenance.doctor.postgresql import CheckedPart, parts_of
 from stoplist.maintenance.doctor.propagation import propagated
 from stoplist.settings import Settings
-from tests.builders import Apart, execute, opened
+from tests.builders import Apart, execute, on_database
 from tests.db import citus
 from tests.maintenance.doctor.installation import settings, statuses, texts
+from tests.services.postgresql import run_statements
 from tests.unsubscribes.partner import OptOutDeployment, opt_out_deployment, out
 
 EACH = ("database", "schema", "environment", "copy", "role", "durability", "clock")
@@ -47,19 +47,6 @@ def change(url: Apart, work: Callable[[OptOutDeployment], Awaitable[Any]]) -> No
     async def body() -> None:
         async with opt_out_deployment(url) as deployment:
             await work(deployment)
-
-    asyncio.run(body())
-
-
-def sql_in(url: str, *statements: str, before: Callable[[Database], Awaitable[None]] | None = None) -> None:
-    """Execute the statements in one of the databases."""
-
-    async def body() -> None:
-        async with opened(url) as one:
-            if before is not None:
-                await before(one)
-            for statement in statements:
-                await execute(one, statement)
 
     asyncio.run(body())
 
@@ -96,7 +83,7 @@ def test_the_one_that_is_away_is_named(tmp_path: Path, apart_url: Apart, away: s
 
 
 def test_a_database_of_feeds_without_a_schema_is_named(tmp_path: Path, apart_url: Apart) -> None:
-    sql_in(apart_url.feeds, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
+    run_statements(apart_url.feeds, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
     by_check = statuses(check(tmp_path, apart_url, apart_url.feeds))
     assert (by_check["schema (accounts)"], by_check["schema (feeds)"]) == ("ok", "wrong")
     assert {by_check[name] for name in TOGETHER} == {"not checked"}
@@ -110,7 +97,7 @@ def test_two_that_do_not_belong_together_are_wrong(tmp_path: Path, apart_url: Ap
     for accounts, feeds in ((apart_url.feeds, apart_url), (apart_url, apart_url)):
         by_check = statuses(check(tmp_path, accounts, feeds))
         assert [by_check[name] for name in TOGETHER] == ["wrong", *["not checked"] * 3]
-    sql_in(apart_url.feeds, "UPDATE deployment SET pair_id = 'another'")
+    run_statements(apart_url.feeds, "UPDATE deployment SET pair_id = 'another'")
     assert "do not belong together" in texts(check(tmp_path, apart_url, apart_url.feeds), "wrong")
 
 
@@ -125,14 +112,14 @@ def test_one_of_a_pair_alone_is_wrong(tmp_path: Path, apart_url: Apart, part: st
 
 
 def test_two_of_different_environments_are_wrong(tmp_path: Path, apart_url: Apart) -> None:
-    sql_in(apart_url.feeds, "UPDATE deployment SET environment = 'production'")
+    run_statements(apart_url.feeds, "UPDATE deployment SET environment = 'production'")
     by_check = statuses(check(tmp_path, apart_url, apart_url.feeds))
     assert (by_check["environment (accounts)"], by_check["environment (feeds)"]) == ("ok", "wrong")
     assert by_check["pair"] == "wrong"
 
 
 def test_an_unfinished_copy_into_either_is_wrong(tmp_path: Path, apart_url: Apart) -> None:
-    sql_in(apart_url.feeds, "INSERT INTO copy_progress VALUES ('feeds', 1, 1, 1)")
+    run_statements(apart_url.feeds, "INSERT INTO copy_progress VALUES ('feeds', 1, 1, 1)")
     by_check = statuses(check(tmp_path, apart_url, apart_url.feeds))
     assert (by_check["copy (accounts)"], by_check["copy (feeds)"]) == ("ok", "wrong")
     states = asyncio.run(feed_states(of_pair(tmp_path, apart_url, apart_url.feeds)))
@@ -171,7 +158,7 @@ def test_entries_that_wait_for_minutes_are_counted(tmp_path: Path, apart_url: Ap
     body = json_text(trail.Entry(0, "command", "a", "b", "c", "person.erase", "d", "{}", []))
     values = [f"(17, '{age_s}', 'audit', '{body}', {now_ms - 1_000 * age_s})" for age_s in (0, 240, 360, 3_600)]
     insert = f"INSERT INTO feed_outbox VALUES {', '.join(values)}"  # noqa: S608 - numbers
-    sql_in(apart_url.feeds, insert)
+    run_statements(apart_url.feeds, insert)
     (finding,) = [one for one in check(tmp_path, apart_url, apart_url.feeds) if one.check == "outboxes"]
     assert finding.status == "warning"
     assert finding.text.startswith("2 entries")
@@ -179,7 +166,7 @@ def test_entries_that_wait_for_minutes_are_counted(tmp_path: Path, apart_url: Ap
 
 def test_entries_that_no_server_can_read_are_named(tmp_path: Path, apart_url: Apart) -> None:
     """At once, and with what to do: no server moves them."""
-    sql_in(apart_url.feeds, f"INSERT INTO feed_outbox VALUES (17, 'e1', 'audit', 'x', {Clock().now_ms()})")  # noqa: S608
+    run_statements(apart_url.feeds, f"INSERT INTO feed_outbox VALUES (17, 'e1', 'audit', 'x', {Clock().now_ms()})")  # noqa: S608
     (finding,) = [one for one in check(tmp_path, apart_url, apart_url.feeds) if one.check == "outboxes"]
     assert finding.status == "wrong"
     assert "e1 of feed 17. If a newer release wrote them" in finding.text
@@ -205,7 +192,8 @@ def test_each_server_must_take_its_part_of_the_pools(tmp_path: Path) -> None:
 
 def test_nodes_are_looked_for_where_the_feeds_are(tmp_path: Path, apart_url: Apart) -> None:
     insert = "INSERT INTO pg_dist_node (nodeid, groupid, nodename, is_reached) VALUES (1, 0, 'gone', false)"
-    sql_in(apart_url.feeds, insert, before=citus.install)
+    on_database(apart_url.feeds, citus.install)
+    run_statements(apart_url.feeds, insert)
     assert "Not reached by the coordinator: gone:5432" in texts(check(tmp_path, apart_url, apart_url.feeds), "wrong")
 
 
