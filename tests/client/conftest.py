@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import keyring
 import pytest
 from stoplist_client import Client
 
+from tests.client.memory_keyring import MemoryKeyring
 from tests.client.mirror.restorable import Restorable
 from tests.client.partners import BlockingAsyncClient, Opener, Partner, Service
 from tests.e2e.server_process import Installation
@@ -72,3 +74,12 @@ def open_client(request: pytest.FixtureRequest) -> Iterator[Opener]:
         client.close()
         if isinstance(client, BlockingAsyncClient):
             client.runner.close()
+
+
+@pytest.fixture
+def memory_keyring() -> Iterator[MemoryKeyring]:
+    """The keyring that the package `keyring` finds."""
+    before, ours = keyring.get_keyring(), MemoryKeyring()
+    keyring.set_keyring(ours)
+    yield ours
+    keyring.set_keyring(before)

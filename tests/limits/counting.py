@@ -16,7 +16,6 @@ from stoplist.limits.memory import MemoryLimiter
 from stoplist.limits.shared import SharedLimiter
 from stoplist.limits.store import SCRIPT, LimitStore
 from tests.fakes import FakeClock
-from tests.limits.at_once import at_once
 from tests.services.valkey import Valkey
 
 # Not used by other tests of the session's server, so that these tests may empty it.
@@ -70,6 +69,15 @@ class ScriptLimiter(Limiter):
 
     async def close(self) -> None:
         await self._store.close()
+
+
+def at_once(pending_decision: Coroutine[Any, Any, RateDecision]) -> RateDecision:
+    """Return the decision, which must not yield to any other request."""
+    with pytest.raises(StopIteration) as stop:
+        pending_decision.send(None)
+    decision = stop.value.value
+    assert isinstance(decision, RateDecision)
+    return decision
 
 
 class Counting(Protocol):

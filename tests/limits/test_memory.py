@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stoplist.limits.memory import MemoryLimiter
 from tests.constants import SECOND_NS
 from tests.fakes import FakeClock
-from tests.limits.at_once import at_once
+from tests.limits.counting import at_once
 
 
 def are_sixty_seconds_apart(times_ns: list[int], limit: int) -> bool:

@@ -5,7 +5,7 @@ import os
 import pty
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import keyring
@@ -26,6 +26,7 @@ from tests.client.cli.command_runner import (
     run_process,
     variables_of,
 )
+from tests.client.memory_keyring import MemoryKeyring
 from tests.client.partners import Partner
 from tests.constants import PATIENCE_S
 
@@ -422,45 +423,17 @@ def _all_bytes(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.iterdir())
 
 
-class _MemoryKeyring(keyring.backend.KeyringBackend):
-    """A keyring in memory. Tests must not touch the system's keyring."""
-
-    priority = -1  # nobody else takes it for the system's
-
-    def __init__(self) -> None:
-        self.kept: dict[tuple[str, str], str] = {}
-
-    def get_password(self, service: str, username: str) -> str | None:
-        return self.kept.get((service, username))
-
-    def set_password(self, service: str, username: str, password: str) -> None:
-        self.kept[service, username] = password
-
-    def delete_password(self, service: str, username: str) -> None:
-        if self.kept.pop((service, username), None) is None:
-            raise keyring.errors.PasswordDeleteError
-
-
-@pytest.fixture
-def memory_keyring() -> Iterator[_MemoryKeyring]:
-    """Replaces the keyring of this process during the test."""
-    before, ours = keyring.get_keyring(), _MemoryKeyring()
-    keyring.set_keyring(ours)
-    yield ours
-    keyring.set_keyring(before)
-
-
 def test_keyring_keeps_secret_and_tokens(
-    cli: RunCommand, partner: Partner, client_folder: Path, memory_keyring: _MemoryKeyring
+    cli: RunCommand, partner: Partner, client_folder: Path, memory_keyring: MemoryKeyring
 ) -> None:
     """--keyring keeps the secret out of every file; commands work, and logout clears the keyring."""
     assert cli(*_login(partner, "--secret-stdin", "--keyring"), stdin=partner.key.client_secret.encode()).status == 0
     assert cli("unsubscribe", "email", "ann@example.com").status == 0
     assert b"svc_cs_" not in _all_bytes(client_folder)
     assert b"svc_rt_" not in _all_bytes(client_folder)
-    assert len(memory_keyring.kept) == 2
+    assert len(memory_keyring.held) == 2
     assert cli("logout").status == 0
-    assert memory_keyring.kept == {}
+    assert memory_keyring.held == {}
 
 
 @pytest.mark.parametrize(
@@ -470,7 +443,7 @@ def test_useless_keyring_is_refused(
     cli: RunCommand,
     partner: Partner,
     client_folder: Path,
-    memory_keyring: _MemoryKeyring,
+    memory_keyring: MemoryKeyring,
     useless: type[keyring.backend.KeyringBackend],
 ) -> None:
     """A keyring that is unavailable, as on a server, or keeps nothing is reported, and nothing is stored."""

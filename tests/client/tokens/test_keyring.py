@@ -1,10 +1,8 @@
 """KeyringStore, with keyrings in memory in place of the system's."""
 
 import importlib
-from collections.abc import Iterator
 from pathlib import Path
 
-import keyring
 import pytest
 from keyring.backend import KeyringBackend
 from keyring.backends import fail, null
@@ -14,29 +12,11 @@ from stoplist_client.tokens import keyring_store
 from stoplist_client.tokens.keyring_store import KeyringStore, TokenKeyring
 from stoplist_client.tokens.stores import encode_tokens
 
+from tests.client.memory_keyring import MemoryKeyring
 from tests.client.tokens.test_stores import BASE_URL, CLIENT_ID, locked, tokens
 
 
-class WorkingKeyring(KeyringBackend):
-    """A keyring that works."""
-
-    priority = -1  # nobody else takes it for the system's
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.held: dict[tuple[str, str], str] = {}
-
-    def get_password(self, service: str, username: str) -> str | None:
-        return self.held.get((service, username))
-
-    def set_password(self, service: str, username: str, password: str) -> None:
-        self.held[service, username] = password
-
-    def delete_password(self, service: str, username: str) -> None:
-        del self.held[service, username]
-
-
-class LockedKeyring(WorkingKeyring):
+class LockedKeyring(MemoryKeyring):
     """A keyring that its owner did not unlock."""
 
     def get_password(self, service: str, username: str) -> str | None:
@@ -46,24 +26,14 @@ class LockedKeyring(WorkingKeyring):
         raise PasswordSetError(f"cannot set {password}")
 
 
-class ForgetfulKeyring(WorkingKeyring):
+class ForgetfulKeyring(MemoryKeyring):
     """A keyring that keeps only the first entry."""
 
     def set_password(self, service: str, username: str, password: str) -> None:
         self.held.setdefault((service, username), password)
 
 
-@pytest.fixture
-def entries() -> Iterator[WorkingKeyring]:
-    """The keyring that the package `keyring` finds."""
-    before = keyring.get_keyring()
-    entries = WorkingKeyring()
-    keyring.set_keyring(entries)
-    yield entries
-    keyring.set_keyring(before)
-
-
-def test_tokens_are_kept_in_the_system_keyring(entries: WorkingKeyring, client_folder: Path) -> None:
+def test_tokens_are_kept_in_the_system_keyring(memory_keyring: MemoryKeyring, client_folder: Path) -> None:
     """One entry per key, under the client's name; no file contains tokens."""
     store = KeyringStore().of(BASE_URL, CLIENT_ID)
     assert store.read() is None
@@ -71,24 +41,24 @@ def test_tokens_are_kept_in_the_system_keyring(entries: WorkingKeyring, client_f
     store.write(tokens())
     assert store.read() == tokens()
     assert KeyringStore().of("https://localhost:9443", CLIENT_ID).read() is None
-    (entry,) = entries.held
+    (entry,) = memory_keyring.held
     assert entry[0] == "stoplist-client"
     assert entry[1].startswith(f"{CLIENT_ID} at {BASE_URL} ")
     assert [path.read_bytes() for path in client_folder.iterdir()] == [b""]
 
 
-def test_forget_deletes_the_entry(entries: WorkingKeyring) -> None:
+def test_forget_deletes_the_entry(memory_keyring: MemoryKeyring) -> None:
     """It returns whether there was one."""
     store = KeyringStore().of(BASE_URL, CLIENT_ID)
     assert not store.forget()
     store.write(tokens())
     assert store.forget()
-    assert entries.held == {}
+    assert memory_keyring.held == {}
 
 
 def test_lock_of_a_keyring_is_exclusive(tmp_path: Path) -> None:
     """It is a file lock, and so excludes all other stores of the key."""
-    first, second = (KeyringStore(WorkingKeyring(), folder=tmp_path).of(BASE_URL, CLIENT_ID) for _ in range(2))
+    first, second = (KeyringStore(MemoryKeyring(), folder=tmp_path).of(BASE_URL, CLIENT_ID) for _ in range(2))
     unlock = locked(first)
     assert second.try_lock() is None
     unlock()
@@ -97,7 +67,7 @@ def test_lock_of_a_keyring_is_exclusive(tmp_path: Path) -> None:
 
 def test_tokens_are_found_only_with_the_same_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A lock in another folder or on another machine would let a refresh token be presented twice."""
-    entries = WorkingKeyring()
+    entries = MemoryKeyring()
     KeyringStore(entries, folder=tmp_path / "a").of(BASE_URL, CLIENT_ID).write(tokens())
     assert KeyringStore(entries, folder=tmp_path / "b").of(BASE_URL, CLIENT_ID).read() is None
     assert KeyringStore(entries, folder=tmp_path / "a").of(BASE_URL, CLIENT_ID).read() == tokens()
@@ -107,7 +77,7 @@ def test_tokens_are_found_only_with_the_same_lock(tmp_path: Path, monkeypatch: p
 
 def test_damaged_entry_is_ignored(tmp_path: Path) -> None:
     """A worker must be able to go on."""
-    entries = WorkingKeyring()
+    entries = MemoryKeyring()
     store = KeyringStore(entries, folder=tmp_path).of(BASE_URL, CLIENT_ID)
     store.write(tokens())
     entries.held = dict.fromkeys(entries.held, "something else")
