@@ -84,11 +84,6 @@ def tokens(line: httpx.Client, key: Key, **form: str) -> Any:
     return answer.json()
 
 
-def line_tls(between: Faults) -> ssl.SSLContext:
-    """Return a TLS context that trusts the proxy's authority."""
-    return ssl.create_default_context(cafile=between.ca)
-
-
 def authorized(line: httpx.Client, key: Key) -> dict[str, str]:
     """Return the header of a new token."""
     return {"Authorization": f"Bearer {tokens(line, key)['access_token']}"}
@@ -238,7 +233,8 @@ def test_a_held_answer_waits_for_its_release(line: httpx.Client, between: Faults
     with ThreadPoolExecutor(max_workers=1) as other:
         waiting = other.submit(submit, line, headers, "ann@held.test")
         held.wait()
-        with httpx.Client(base_url=between.base_url, verify=line_tls(between), trust_env=False) as second:
+        tls = ssl.create_default_context(cafile=between.ca)
+        with httpx.Client(base_url=between.base_url, verify=tls, trust_env=False) as second:
             assert "ann@held.test" in stored_addresses(second, headers)
         assert not waiting.done()
         held.release()

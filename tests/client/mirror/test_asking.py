@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -148,8 +149,8 @@ def test_incomplete_feed_does_not_answer(partner: Partner, mirror: Mirror, clien
     with pytest.raises(NotMirrored, match="phone"):
         mirror.is_barred("phone", "+14155550123", group_id=None)
 
-    with pytest.raises(_Interrupted):
-        mirror.sync(on_progress=_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        mirror.sync(on_progress=Mock(side_effect=KeyboardInterrupt))
     assert [(feed.records, feed.age_s) for feed in mirror.feeds()] == [(3, None)]
     for ask in everything:
         with pytest.raises(NotMirrored):
@@ -358,11 +359,3 @@ def test_error_of_the_iterable_is_raised(mirror: Mirror) -> None:
 
 def _all(ask: Callable[..., Iterator[object]], *arguments: Any, **named: Any) -> list[object]:
     return list(ask(*arguments, **named))
-
-
-class _Interrupted(Exception):
-    pass
-
-
-def _interrupt(_progress: object) -> None:
-    raise _Interrupted
