@@ -229,7 +229,7 @@ async def make_token(database: Database, clock: FakeClock, key: NewCredential) -
     return pair
 
 
-async def proves(database: Database, key: NewCredential) -> bool:
+async def authenticates(database: Database, key: NewCredential) -> bool:
     """Return whether a token request with this secret authenticates."""
     presented = PresentedCredentials(client_id=key.credential.client_id, client_secret=key.client_secret)
     return is_authenticated(await find_client(database, key.credential.client_id), presented)

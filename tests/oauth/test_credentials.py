@@ -19,6 +19,7 @@ from stoplist.organizations.organizations import close_organization
 from tests.builders import (
     ADMINISTRATOR,
     audit_rows,
+    authenticates,
     contents,
     find_bearer,
     make_key,
@@ -27,7 +28,6 @@ from tests.builders import (
     migrated,
     on_each_database,
     opened,
-    proves,
     refused,
     rotate_token,
     value,
@@ -101,7 +101,7 @@ async def test_a_new_key_has_the_documented_properties(database: Database, clock
         created_ms=clock.now_ms(),
     )
     assert await show_credential(ADMINISTRATOR, database, client_id=ids_of(key)) == key.credential
-    assert await proves(database, key)
+    assert await authenticates(database, key)
 
 
 @on_each_database
@@ -205,12 +205,12 @@ async def test_deactivation_takes_effect_at_once(database: Database, clock: Fake
     key, pair = await key_with_token(database, clock)
     off = await credentials.deactivate_credential(ADMINISTRATOR, database, clock, client_id=ids_of(key))
     assert not off.is_active
-    assert not await proves(database, key)
+    assert not await authenticates(database, key)
     assert await lives(database, clock, pair) == (False, False)
     on = await credentials.activate_credential(ADMINISTRATOR, database, clock, client_id=ids_of(key))
     assert on == key.credential
     assert await epoch(database, ids_of(key)) == 2
-    assert await proves(database, key)
+    assert await authenticates(database, key)
     assert await lives(database, clock, pair) == (False, False)
     assert await lives(database, clock, await make_token(database, clock, key)) == (True, True)
 
@@ -238,7 +238,7 @@ async def test_revoking_tokens_keeps_the_secret(database: Database, clock: FakeC
     others_pair = await make_token(database, clock, other)
     await credentials.revoke_tokens(ADMINISTRATOR, database, clock, client_id=ids_of(key))
     assert await lives(database, clock, pair) == (False, False)
-    assert await proves(database, key)
+    assert await authenticates(database, key)
     assert await lives(database, clock, await make_token(database, clock, key)) == (True, True)
     assert await lives(database, clock, others_pair) == (True, True)
 
@@ -251,8 +251,8 @@ async def test_rotating_the_secret_revokes_every_token(database: Database, clock
     assert ids.is_well_formed(new.client_secret, ids.CLIENT_SECRET)
     assert new.client_secret != key.client_secret
     assert new.credential.secret_prefix == new.client_secret[:11]
-    assert not await proves(database, key)
-    assert await proves(database, new)
+    assert not await authenticates(database, key)
+    assert await authenticates(database, new)
     assert await lives(database, clock, pair) == (False, False)
     unchanged = ("client_id", "label", "is_active", "organizations", "permissions", "created_ms")
     assert [getattr(new.credential, name) for name in unchanged] == [
@@ -266,7 +266,7 @@ async def test_rotating_the_secret_does_not_activate_the_key(database: Database,
     await credentials.deactivate_credential(ADMINISTRATOR, database, clock, client_id=ids_of(key))
     new = await credentials.rotate_secret(ADMINISTRATOR, database, clock, client_id=ids_of(key))
     assert not new.credential.is_active
-    assert not await proves(database, new)
+    assert not await authenticates(database, new)
 
 
 # Ceilings

@@ -17,6 +17,7 @@ from stoplist.organizations.organizations import close_organization
 from tests.builders import (
     ADMINISTRATOR,
     audit_rows,
+    authenticates,
     find_bearer,
     make_key,
     make_organization,
@@ -24,7 +25,6 @@ from tests.builders import (
     migrated,
     on_each_database,
     opened,
-    proves,
     refused,
 )
 from tests.deployment import in_own_loop
@@ -54,7 +54,7 @@ async def test_a_form_that_is_sent_twice_creates_one_key(database: Database, clo
     with pytest.raises(AlreadyMade, match="already sent"):
         await replace(database, clock, MADE_ID, new_client_id=MADE_ID)
     assert await list_credentials(ADMINISTRATOR, database) == [key.credential]
-    assert await proves(database, key)
+    assert await authenticates(database, key)
 
 
 @in_own_loop
@@ -66,7 +66,7 @@ async def test_concurrent_forms_create_one_key(database_url: str, clock: FakeClo
         answers = await asyncio.gather(*tries, return_exceptions=True)
         [made] = [answer for answer in answers if isinstance(answer, NewCredential)]
         assert {type(answer) for answer in answers if answer is not made} == {AlreadyMade}
-        assert await proves(one, made)
+        assert await authenticates(one, made)
         assert [row.action for row in await audit_rows(one)] == ["organization.create", "key.create"]
 
 
@@ -90,7 +90,7 @@ async def test_a_form_that_is_sent_twice_rotates_once(database: Database, clock:
     new = await credentials.rotate_secret(ADMINISTRATOR, database, clock, **asked)
     with pytest.raises(AlreadyMade, match="changed meanwhile"):
         await credentials.rotate_secret(ADMINISTRATOR, database, clock, **asked)
-    assert await proves(database, new)
+    assert await authenticates(database, new)
     assert [row.action for row in await audit_rows(database)][2:] == ["key.rotate_secret"]
 
 
@@ -141,8 +141,8 @@ async def test_a_replacement_has_the_rights_of_the_old_key(database: Database, c
     assert (new.credential.is_active, new.credential.created_ms) == (True, clock.now_ms())
     assert new.credential.client_id != old.credential.client_id
     assert await show_credential(ADMINISTRATOR, database, client_id=old.credential.client_id) == old.credential
-    assert await proves(database, old)
-    assert await proves(database, new)
+    assert await authenticates(database, old)
+    assert await authenticates(database, new)
     assert await find_bearer(database, clock, pair.access_token) is not None
 
 
@@ -183,7 +183,7 @@ async def test_raised_ceilings_move_if_the_old_key_ends_with_it(database: Databa
     pair = await make_token(database, clock, old)
     new = await replace(database, clock, client_id, actor=ZOE, deactivates_old=True)
     assert (new.credential.is_active, ceilings(new.credential)) == (True, (50, 6))
-    assert not await proves(database, old)
+    assert not await authenticates(database, old)
     assert await find_bearer(database, clock, pair.access_token) is None
     assert [row.action for row in await audit_rows(database)][2:] == [
         "key.replace",
