@@ -82,30 +82,30 @@ def write_list(path: Path, numbers: range, chance: random.Random) -> list[str]:
     return addresses
 
 
-def ask(prompt: Prompt, statement: Any, **values: str) -> list[dict[str, Any]]:
-    """Return rows of the database that the commands use."""
+def ask(database_url: str, statement: Any, **values: str) -> list[dict[str, Any]]:
+    """Return rows of a database whose tables agree."""
 
     async def query(database: Database) -> list[dict[str, Any]]:
         # Their queries take many minutes on hundreds of thousands of rows of SQLite.
         assert ROWS > _MAX_COMPARED_ROWS or not await disagreements(database)
         return [dict(row) for row in await database.all(statement, **values)]
 
-    return on_database(prompt.database_url, query)
+    return on_database(database_url, query)
 
 
-def states(prompt: Prompt, slug: str) -> list[tuple[Any, ...]]:
+def states(database_url: str, slug: str) -> list[tuple[Any, ...]]:
     """Return address, status, reason and time of every record, by address."""
-    return [tuple(row.values())[:4] for row in ask(prompt, RECORDS, slug=slug)]
+    return [tuple(row.values())[:4] for row in ask(database_url, RECORDS, slug=slug)]
 
 
-def assert_each_row_is_in_one_submission(prompt: Prompt, import_id: str, slug: str, addresses: list[str]) -> None:
+def assert_each_row_is_in_one_submission(database_url: str, import_id: str, slug: str, addresses: list[str]) -> None:
     """The submissions of an import follow one another in the file, and each record is of the one with its first row."""
-    parts = ask(prompt, PARTS, import_id=import_id)
+    parts = ask(database_url, PARTS, import_id=import_id)
     ends = [part["first_row"] + part["received"] for part in parts]
     assert [part["first_row"] for part in parts] == [0, *ends[:-1]]
     assert ends[-1] == len(addresses)
     first_rows = {address: at for at, address in reversed(list(enumerate(addresses))) if address != "nobody"}
-    records = ask(prompt, RECORDS, slug=slug)
+    records = ask(database_url, RECORDS, slug=slug)
     assert {row["address"] for row in records} == set(first_rows)
     for row in records:
         at = bisect_right(parts, first_rows[row["address"]], key=itemgetter("first_row")) - 1
@@ -129,7 +129,7 @@ def test_kills_lose_and_double_nothing(either: Prompt, tmp_path: Path) -> None:
         assert process.wait() == 0
     lasted_s = time.monotonic() - began_s
     (calm,) = prompt.json("import", "list", "--org", "calm")
-    assert_each_row_is_in_one_submission(prompt, calm["import_id"], "calm", addresses)
+    assert_each_row_is_in_one_submission(prompt.database_url, calm["import_id"], "calm", addresses)
 
     kills = number = 0
     while kills < KILLS:
@@ -139,10 +139,10 @@ def test_kills_lose_and_double_nothing(either: Prompt, tmp_path: Path) -> None:
         kills += kill_at_random(prompt, slug, file, rejects, most=KILLS - kills, lasted_s=lasted_s, chance=chance)
         (found,) = prompt.json("import", "list", "--org", slug)
         assert counts_of(found) == counts_of(calm)
-        assert states(prompt, slug) == states(prompt, "calm")
+        assert states(prompt.database_url, slug) == states(prompt.database_url, "calm")
         lines_left_out = [int(re.match(r"\d+", line)[0]) for line in rejects.read_text().splitlines()[1:]]  # type: ignore[index]
         assert lines_left_out == [at for at, address in enumerate(addresses, 2) if address == "nobody"]
-        assert_each_row_is_in_one_submission(prompt, found["import_id"], slug, addresses)
+        assert_each_row_is_in_one_submission(prompt.database_url, found["import_id"], slug, addresses)
 
 
 def kill_at_random(
@@ -188,7 +188,7 @@ def test_two_processes_import_into_one_feed_at_once(either: Prompt, tmp_path: Pa
     assert [(each["state"], each["rows"]) for each in imports] == [("done", 8_000)] * 2
     good = {name: [each for each in found if each != "nobody"] for name, found in addresses.items()}
     everybody = set(good["first"]) | set(good["second"])
-    assert {state[0] for state in states(prompt, "acme")} == everybody
+    assert {state[0] for state in states(prompt.database_url, "acme")} == everybody
     assert sum(each["created"] for each in imports) == len(everybody)
     assert sum(each["created"] + each["unchanged"] for each in imports) == sum(map(len, good.values()))
 
@@ -214,4 +214,4 @@ def test_an_import_goes_on_after_an_outage(empty: Prompt, own_postgresql: servic
         assert process.wait() == 0
     (found,) = prompt.json("import", "list")
     assert (found["state"], found["rows"], found["bad"]) == ("done", 20_000, 20)
-    assert_each_row_is_in_one_submission(prompt, found["import_id"], "acme", addresses)
+    assert_each_row_is_in_one_submission(prompt.database_url, found["import_id"], "acme", addresses)

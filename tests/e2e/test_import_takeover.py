@@ -66,8 +66,6 @@ _STALLS = (
     PartReader.next_part = stall
 """
 )
-# The comparisons read the database that the environment names.
-_PROMPT: Any = None
 
 
 class ImportingAdministrator:
@@ -124,16 +122,15 @@ def wait_for(ask: Any) -> Any:
     return found
 
 
-def prepared(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Installation:
-    monkeypatch.setenv("STOPLIST_DATABASE_URL", url)
+def prepared(tmp_path: Path, url: str) -> Installation:
     installation = postgresql_installation(tmp_path, url)
     installation.ok("migrate")
     return installation
 
 
-def test_a_host_that_dies_is_replaced(tmp_path: Path, postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_dies_is_replaced(tmp_path: Path, postgresql_url: str) -> None:
     """The other server finishes the import, without anybody doing anything."""
-    installation = prepared(tmp_path, postgresql_url, monkeypatch)
+    installation = prepared(tmp_path, postgresql_url)
     run_first(_STALLS, installation)
     installation.ok("org", "create", "acme", "--name", "Acme")
     file = tmp_path / "list.csv"
@@ -155,11 +152,9 @@ def test_a_host_that_dies_is_replaced(tmp_path: Path, postgresql_url: str, monke
     assert show(import_id)["rows"] == STALLED_ROWS
 
 
-def test_kills_of_servers_lose_and_double_nothing(
-    tmp_path: Path, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kills_of_servers_lose_and_double_nothing(tmp_path: Path, postgresql_url: str) -> None:
     """Records and counts are those of an undisturbed import, row by row, and each row is in exactly one submission."""
-    installation, chance = prepared(tmp_path, postgresql_url, monkeypatch), random.Random()  # noqa: S311
+    installation, chance = prepared(tmp_path, postgresql_url), random.Random()  # noqa: S311
     run_first(_SMALL_PARTS, installation)
     file = tmp_path / "list.csv"
     addresses = write_list(file, range(ROWS), chance)
@@ -183,5 +178,5 @@ def test_kills_of_servers_lose_and_double_nothing(
                     servers[victim] = running.enter_context(installation.serving())
             found = installation.json("import", "show", import_id)
             assert counts_of(found) == counts_of(calm)
-            assert states(_PROMPT, slug) == states(_PROMPT, "calm")
-            assert_each_row_is_in_one_submission(_PROMPT, import_id, slug, addresses)
+            assert states(installation.database_url, slug) == states(installation.database_url, "calm")
+            assert_each_row_is_in_one_submission(installation.database_url, import_id, slug, addresses)
