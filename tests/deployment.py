@@ -42,11 +42,18 @@ def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     return body
 
 
-def in_own_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Decorate a test that is a coroutine: it runs in an event loop of its own."""
+def run_by(
+    run: Callable[[Coroutine[Any, Any, None]], None], test: Callable[P, Coroutine[Any, Any, None]]
+) -> Callable[P, None]:
+    """Return a test that is a coroutine as a function, which lets `run` run it."""
 
     @functools.wraps(test)
     def body(*values: P.args, **named: P.kwargs) -> None:
-        asyncio.run(test(*values, **named))
+        run(test(*values, **named))
 
     return body
+
+
+def in_own_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Decorate a test that is a coroutine: it runs in an event loop of its own."""
+    return run_by(asyncio.run, test)

@@ -17,6 +17,7 @@ from stoplist.unsubscribes.model import Record, Submission
 from tests.builders import ADMINISTRATOR, STRANGER, audit_rows, value
 from tests.constants import DAY_MS, DAY_S
 from tests.deployment import in_loop
+from tests.records.naive_reversal import counts_of
 from tests.unsubscribes.agreement import disagreements
 from tests.unsubscribes.partner import (
     OptOutDeployment,
@@ -52,10 +53,6 @@ def id_of(submission: Submission | str | Reversal) -> str:
     return found
 
 
-def counts(found: Reversal) -> tuple[int, int, int, int]:
-    return found.restored, found.corrected, found.superseded, found.confirmed
-
-
 def states(found: list[Record]) -> dict[str, tuple[str, str]]:
     return {record.address or "": (record.status, record.reason) for record in found}
 
@@ -80,7 +77,7 @@ async def test_an_updated_record_returns_to_its_former_state(deployment: OptOutD
     cursor = (await organization.follow()).next_cursor
     deployment.clock.advance(60)
     done = await undone(organization, mistake)
-    assert (counts(done), done.changes, done.left_out) == ((2, 0, 0, 0), 2, 0)
+    assert (counts_of(done), done.changes, done.left_out) == ((2, 0, 0, 0), 2, 0)
     changed = await organization.feed(cursor)
     assert [record.seq for record in changed] == [5, 6]
     for record in changed:
@@ -103,7 +100,7 @@ async def test_a_created_record_becomes_a_correction(deployment: OptOutDeploymen
         out("a@x.org", deployment.ago(50), source="a list"), back("b@x.org", deployment.ago(50), source="a list")
     )
     deployment.clock.advance(60)
-    assert counts(await undone(organization, mistake)) == (0, 2, 0, 0)
+    assert counts_of(await undone(organization, mistake)) == (0, 2, 0, 0)
     for record in await organization.feed():
         assert (record.status, record.reason, record.source) == ("resubscribed", "correction", None)
         assert record.occurred_at == record.recorded_at == shown(deployment.now_ms)
@@ -121,8 +118,8 @@ async def test_states_of_the_submission_itself_are_skipped(deployment: OptOutDep
         back("b@x.org", deployment.ago(40)),
         out("b@x.org", deployment.ago(30)),
     )
-    assert counts(await counted(organization, mistake)) == (1, 1, 0, 0)
-    assert counts(await undone(organization, mistake)) == (1, 1, 0, 0)
+    assert counts_of(await counted(organization, mistake)) == (1, 1, 0, 0)
+    assert counts_of(await undone(organization, mistake)) == (1, 1, 0, 0)
     assert states(await organization.feed()) == {
         "a@x.org": ("unsubscribed", "legal"),
         "b@x.org": ("resubscribed", "correction"),
@@ -135,7 +132,7 @@ async def test_a_record_changed_since_is_left_out(deployment: OptOutDeployment) 
     organization = await deployment.new_organization()
     mistake = await organization.submit(out("a@x.org", deployment.ago(50)), out("b@x.org", deployment.ago(50)))
     await organization.submit(back("a@x.org", deployment.ago(40)))
-    assert counts(await undone(organization, mistake)) == (0, 1, 1, 0)
+    assert counts_of(await undone(organization, mistake)) == (0, 1, 1, 0)
     assert states(await organization.feed())["a@x.org"] == ("resubscribed", "consent")
     assert await whys(organization, mistake) == [("a@x.org", "superseded")]
 
@@ -157,7 +154,7 @@ async def test_a_record_sent_again_since_is_left_out(deployment: OptOutDeploymen
         "unchanged",
         "unchanged",
     ]
-    assert counts(await undone(organization, mistake)) == (0, 1, 0, 3)
+    assert counts_of(await undone(organization, mistake)) == (0, 1, 0, 3)
     assert states(await organization.feed())["d@x.org"] == ("resubscribed", "correction")
     assert await whys(organization, mistake) == [(f"{name}@x.org", "confirmed") for name in "abc"]
 
@@ -170,13 +167,13 @@ async def test_a_reversal_affects_only_its_group(deployment: OptOutDeployment) -
     mistake = await organization.submit(out("a@x.org", deployment.ago(50)))
     await organization.submit(out("a@x.org", deployment.ago(50)), group_id=reminders)
     for_all = await organization.submit(out("a@x.org", deployment.ago(50)), all_groups=True)
-    assert counts(await undone(organization, mistake)) == (0, 1, 0, 0)
+    assert counts_of(await undone(organization, mistake)) == (0, 1, 0, 0)
     assert {record.group_id: record.status for record in await organization.feed()} == {
         reminders: "unsubscribed",
         None: "unsubscribed",
         organization.default_group: "resubscribed",
     }
-    assert counts(await undone(organization, for_all)) == (0, 1, 0, 0)
+    assert counts_of(await undone(organization, for_all)) == (0, 1, 0, 0)
 
 
 # Later acts
@@ -215,7 +212,7 @@ async def test_after_a_second_return_to_a_correction_any_opt_out_wins(deployment
     deployment.clock.advance(60)
     second = await organization.submit(out("a@x.org", deployment.ago(10)))
     corrected_at = (await organization.rows("unsubscribe_versions", "seq"))[-1]["occurred_ms"]
-    assert counts(await undone(organization, second)) == (1, 0, 0, 0)
+    assert counts_of(await undone(organization, second)) == (1, 0, 0, 0)
     (record,) = await organization.feed()
     assert (record.reason, record.occurred_at) == ("correction", shown(corrected_at))
     assert results(await organization.submit(out("a@x.org", deployment.ago(80_000)))) == [("updated", "unsubscribed")]
@@ -275,7 +272,7 @@ async def test_a_reversal_can_itself_be_reversed(deployment: OptOutDeployment) -
     await organization.submit(back("b@x.org", deployment.ago(10)))
     deployment.clock.advance(60)
     second = await undone(organization, id_of(first))
-    assert counts(second) == (2, 0, 0, 1)
+    assert counts_of(second) == (2, 0, 0, 1)
     now = {record.address: record for record in await organization.feed()}
     for address in ("a@x.org", "c@x.org"):
         one, other = now[address], made[address]
@@ -291,8 +288,8 @@ async def test_a_reversal_can_itself_be_reversed(deployment: OptOutDeployment) -
         ("outranked", "unsubscribed")
     ]
     # Reversed once more, through the last reversal; the first mistake has nothing left.
-    assert counts(await counted(organization, mistake)) == (0, 0, 0, 0)
-    assert counts(await undone(organization, id_of(second))) == (1, 0, 0, 1)
+    assert counts_of(await counted(organization, mistake)) == (0, 0, 0, 0)
+    assert counts_of(await undone(organization, id_of(second))) == (1, 0, 0, 1)
     chain = [
         await find_submission(ADMINISTRATOR, deployment.database, id_of(each)) for each in (mistake, first, second)
     ]
@@ -406,7 +403,7 @@ async def test_closed_organizations_and_retired_groups_can_be_reversed(deploymen
     mistake = await organization.submit(out("a@x.org", deployment.ago(50)))
     await retire_group(ADMINISTRATOR, deployment.database, deployment.clock, group_id=organization.default_group)
     await close_organization(ADMINISTRATOR, deployment.database, deployment.clock, slug=organization.slug)
-    assert counts(await undone(organization, mistake)) == (0, 1, 0, 0)
+    assert counts_of(await undone(organization, mistake)) == (0, 1, 0, 0)
 
 
 # Permissions
@@ -449,7 +446,7 @@ async def test_a_reversal_needs_the_confirmed_counts(deployment: OptOutDeploymen
     with pytest.raises(Refused, match="Check the new counts"):
         await undone(organization, mistake, expected=seen)
     assert (await organization.stored(), await audit_rows(deployment.database)) == (stored, audit)
-    assert counts(await undone(organization, mistake, expected=await counted(organization, mistake))) == (0, 1, 0, 1)
+    assert counts_of(await undone(organization, mistake, expected=await counted(organization, mistake))) == (0, 1, 0, 1)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -472,7 +469,7 @@ async def test_changes_before_the_lock_are_seen_behind_it(
             await undone(organization, mistake, expected=seen)
         assert not (await find_submission(ADMINISTRATOR, deployment.database, id_of(mistake))).reversed
     else:
-        assert counts(await undone(organization, mistake)) == (0, size - 2, 1, 1)
+        assert counts_of(await undone(organization, mistake)) == (0, size - 2, 1, 1)
     found = states(await organization.feed(limit=10_000))
     assert (found["p0@x.org"], found["p1@x.org"]) == (("unsubscribed", "unsubscribe"), ("resubscribed", "consent"))
     assert await disagreements(deployment.database) == {}
@@ -486,7 +483,7 @@ async def test_a_reversal_of_nothing_uses_no_numbers(
     organization = await deployment.new_organization()
     mistake = await organization.submit(out("a@x.org", deployment.ago(50)))
     written_meanwhile(deployment, monkeypatch, lambda: organization.submit(out("a@x.org", deployment.ago(40))))
-    assert counts(await undone(organization, mistake)) == (0, 0, 0, 1)
+    assert counts_of(await undone(organization, mistake)) == (0, 0, 0, 1)
     page = await organization.follow()
     assert (addresses(page), page.has_more) == (["a@x.org"], False)
     assert (await organization.rows("feeds", "feed_id"))[0]["head_seq"] == 1
@@ -500,7 +497,7 @@ async def test_of_two_reversals_at_once_one_wins(deployment: OptOutDeployment, s
     mistake = await organization.submit(*(out(f"p{n}@x.org", deployment.ago(50)) for n in range(size)))
     both = await asyncio.gather(undone(organization, mistake), undone(organization, mistake))
     lost, won = sorted(both, key=lambda each: each.submission_id is not None)
-    assert counts(won) == (0, size, 0, 0)
+    assert counts_of(won) == (0, size, 0, 0)
     assert lost == Reversal(taken_back=size)
     assert (await organization.rows("feeds", "feed_id"))[0]["head_seq"] == 2 * size
 
@@ -535,7 +532,7 @@ async def test_a_reversal_takes_twelve_statements_at_any_size(deployment: OptOut
     with listening(feeds_of(deployment.database)) as heard:
         done = await undone(organization, mistake)
         await heard_all()
-    assert counts(done) == (size // 2, size // 2, 0, 0)
+    assert counts_of(done) == (size // 2, size // 2, 0, 0)
     # Audit and notice take two statements each, or one in an outbox.
     expected = 10 if isinstance(deployment.database, SplitDatabase) else 12
     assert len(heard.in_transaction) == expected, heard.in_transaction
@@ -557,7 +554,7 @@ async def test_the_largest_submission_is_reversed_while_others_submit(
             await organization.submit(out(f"other-{n}@x.org", deployment.ago(9)))
 
     done, _ = await asyncio.gather(undone(organization, mistake), others())
-    assert counts(done) == (5_000, 5_000, 0, 0)
+    assert counts_of(done) == (5_000, 5_000, 0, 0)
     assert await counted(organization, mistake) == Reversal(taken_back=10_000)
     followed = await organization.feed(cursor, limit=3_000)
     assert len(followed) == 10_020

@@ -1,7 +1,6 @@
 """A real server on a free port of 127.0.0.1, and a client that sends raw bytes."""
 
 import asyncio
-import functools
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
@@ -14,6 +13,7 @@ import uvloop
 from stoplist.server.bounds import Bounds
 from stoplist.server.http_server import serve_http
 from tests.constants import PATIENCE_S
+from tests.deployment import run_by
 
 P = ParamSpec("P")
 Scope = dict[str, Any]
@@ -167,12 +167,7 @@ def on_uvloop(body: Coroutine[Any, Any, None]) -> None:
 
 def in_uvloop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """Decorate a test that is a coroutine: it runs on the event loop that the product uses."""
-
-    @functools.wraps(test)
-    def body(*values: P.args, **named: P.kwargs) -> None:
-        on_uvloop(test(*values, **named))
-
-    return body
+    return run_by(on_uvloop, test)
 
 
 async def respond(send: Callable[..., Any], body: bytes, *, status: int = 200) -> None:
