@@ -3,6 +3,9 @@
 import random
 import time
 
+# Not the module's own numbers: an application that seeds these alike in all workers would have all of them wait alike.
+_RANDOM = random.SystemRandom()
+
 
 class Environment:
     """The clock of this host, and random numbers."""
@@ -13,4 +16,4 @@ class Environment:
 
     def jitter(self) -> float:
         """Return a random number from 0 up to, but not including, 1."""
-        return random.random()  # noqa: S311 - spreads workers over time; not a secret
+        return _RANDOM.random()

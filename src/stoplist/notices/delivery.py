@@ -106,7 +106,7 @@ class NoticeDelivery:
         senders: Senders,
         *,
         count: Callable[[str, str], None] = lambda outcome, way: None,
-        spread: Callable[[], float] = lambda: random.uniform(0.9, 1.1),  # noqa: S311 - spreads load
+        spread: Callable[[], float] = lambda: random.SystemRandom().uniform(0.9, 1.1),
     ) -> None:
         self._database, self._clock, self._senders = database, clock, senders
         self._count, self._spread = count, spread

@@ -1,8 +1,10 @@
 """Retries of requests. Source: docs/interface.md section 8."""
 
+import random
 from functools import partial
 
 import pytest
+from stoplist_client.environment import Environment
 from stoplist_client.errors import TransportFailed
 from stoplist_client.flows.flow import Answer, Flow, Send, send
 from stoplist_client.flows.retries import with_retries
@@ -45,6 +47,17 @@ def test_waits_have_jitter() -> None:
     """Each is half to one and a half times as long, so that workers do not retry at the same time."""
     shortest, longest = (FlowRun(sent_patiently(jitter=jitter), LOST, FINE).waited_s[0] for jitter in (0.0, 0.999))
     assert (shortest, round(longest, 2)) == (0.5, 1.5)
+
+
+def test_jitter_differs_between_workers_that_seed_alike() -> None:
+    """And does not disturb what the application draws."""
+
+    def jitter_of_worker() -> float:
+        random.seed(1)
+        return Environment().jitter()
+
+    assert jitter_of_worker() != jitter_of_worker()
+    assert random.getstate() == random.Random(1).getstate()  # noqa: S311 - what was seeded
 
 
 @pytest.mark.parametrize("status", [429, 503, 500])

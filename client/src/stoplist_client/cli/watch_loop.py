@@ -1,6 +1,5 @@
 """The loop of `sync --watch`."""
 
-import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,6 +8,7 @@ from typing import TypeAlias
 from stoplist_client.cli.exit_status import Terminated, print_notice
 from stoplist_client.cli.messages import message_of
 from stoplist_client.cli.sync_round import SyncRound
+from stoplist_client.environment import Environment
 from stoplist_client.errors import ApiError, ConfigurationError, InvalidToken, StoplistClientError
 from stoplist_client.mirror.poll_interval import MIN_INTERVAL_S
 from stoplist_client.mirror.syncing import MAX_WAIT_S
@@ -37,7 +37,7 @@ def watch(synchronise: Synchronise, every_s: float | None) -> None:
                 if not _is_transient(error):
                     raise
                 failures += 1
-                wait_s = backoff_s(failures, every_s, random.random())  # noqa: S311 - jitter, not a secret
+                wait_s = backoff_s(failures, every_s, Environment().jitter())
                 print_notice(f"{message_of(error)} Trying again in {wait_s:.0f} s.")
             time.sleep(wait_s)
 
