@@ -15,7 +15,7 @@ from tests.builders import Pooled, Run, opened
 from tests.deployment import in_own_loop
 from tests.unsubscribes.partner import Organization, opt_out_deployment, out
 
-NEVER_S, SOON_S, LONG_S = 3600.0, 0.01, 600.0
+NEVER_S, SOON_S, LONG_S = 3600.0, 0.01, 60.0
 
 
 @asynccontextmanager

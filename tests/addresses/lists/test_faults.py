@@ -27,11 +27,11 @@ HEAD = "email,name\n"
 
 
 class _Endless(io.RawIOBase):
-    """A head, and then the same bytes for ever. Counts what is read."""
+    """A head, and then the same bytes for ever, of which no more than a MiB may be read."""
 
     def __init__(self, head: bytes, rest: bytes) -> None:
         self._head, self._rest = head, rest
-        self.read_bytes = 0
+        self._read_bytes = 0
 
     def readable(self) -> bool:
         return True
@@ -40,7 +40,8 @@ class _Endless(io.RawIOBase):
         data = self._head[: len(buffer)] or (self._rest * (len(buffer) // len(self._rest) + 1))[: len(buffer)]
         self._head = self._head[len(buffer) :]
         buffer[: len(data)] = data
-        self.read_bytes += len(data)
+        self._read_bytes += len(data)
+        assert self._read_bytes <= MIB
         return len(data)
 
 
@@ -62,10 +63,8 @@ def _read_all(stream: io.RawIOBase) -> None:
     ],
 )
 def test_line_without_end_is_refused_soon(head: str, rest: str, text: str) -> None:
-    endless = _Endless(head.encode(), rest.encode())
     with pytest.raises(ListError, match=text):
-        _read_all(endless)
-    assert endless.read_bytes <= MIB
+        _read_all(_Endless(head.encode(), rest.encode()))
 
 
 def _bomb(pack: str) -> bytes:
