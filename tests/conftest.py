@@ -53,8 +53,9 @@ _IS_CI = bool(os.environ.get("CI"))
 _DATABASES = ["apart"] if os.environ.get("TEST_FEEDS_APART") else ["sqlite", "postgresql"]
 
 # In CI the same examples every time: a failure there belongs to the change, and to nobody else's luck.
-hypothesis.settings.register_profile("local", deadline=None, print_blob=True)
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, database=None)
+_ANY_SPEED = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("local", _ANY_SPEED, print_blob=True)
+hypothesis.settings.register_profile("ci", _ANY_SPEED, derandomize=True, database=None)
 hypothesis.settings.load_profile("ci" if _IS_CI else "local")
 
 
