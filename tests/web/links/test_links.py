@@ -223,12 +223,13 @@ def test_a_key_that_this_process_cannot_read_is_a_503(sender: Sender) -> None:
     assert sender.submissions() == []
 
 
+async def away(*_: object, **__: object) -> None:
+    """Stand in for a database that cannot be reached."""
+    raise StoreUnavailable("The database is away.")
+
+
 def test_a_database_that_is_away_is_a_503(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page says to try again."""
-
-    async def away(*_: object, **__: object) -> None:
-        raise StoreUnavailable("The database is away.")
-
     path = sender.link()
     monkeypatch.setattr(type(sender.app.database), "rows", away)
     for answer in (sender.get(path), sender.post(path)):
@@ -238,10 +239,6 @@ def test_a_database_that_is_away_is_a_503(sender: Sender, monkeypatch: pytest.Mo
 
 def test_an_opt_out_that_cannot_be_stored_is_a_503(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     """A database that can be read, but not written: the provider or the person tries again, and that works."""
-
-    async def away(*_: object, **__: object) -> None:
-        raise StoreUnavailable("The database is away.")
-
     path = sender.link(group_id=sender.group_id)
     sender.post(sender.link("bob@example.com"))
     with monkeypatch.context() as outage:
