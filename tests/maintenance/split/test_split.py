@@ -477,6 +477,8 @@ def test_a_pair_is_changed_at_the_coordinator_of_a_citus(two: Two, work: Callabl
 
 
 def test_only_a_pair_becomes_one(two: Two, original: Rows) -> None:
+    """No entry is taken from the outbox of another deployment."""
+    put_real_entry_into_outbox(two)
     with pytest.raises(SettingsError, match="holds the feeds itself"):
         two.join()
     assert_as_before(two, original)
