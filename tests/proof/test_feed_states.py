@@ -85,8 +85,10 @@ async def test_an_older_program_leaves_a_feed_without_a_state(
     organization = await deployment.new_organization()
     await organization.submit(*(out(f"p{number}@x.org") for number in range(5)))
     assert await state_of(organization)
-    await written_by_an_older_program(organization, 4, 5, 6)
+    await written_by_an_older_program(organization, 1, 5, 6)
     assert await state_of(organization) is None
+    ends_at_the_old_head = await organization.follow(limit=4)
+    assert ends_at_the_old_head.state is None
     await organization.submit(out("p7@x.org"), back("p1@x.org", deployment.ago(0)))
     assert await state_of(organization) is None
     await complete(organization)
