@@ -62,6 +62,10 @@ async def test_admins_of_the_organization_manage_its_link_keys(deployment: OptOu
     viewer, stranger = admin_of(organization, "viewer"), admin_of(other)
     assert await keys.show_link_key(viewer, database, link_key_id) == made.details
     assert await keys.list_link_keys(stranger, database) == []
+    with pytest.raises(Missing):
+        await keys.show_link_key(stranger, database, link_key_id)
+    with pytest.raises(Missing):
+        await keys.count_acts(stranger, database, link_key_id, since_ms=0)
     for operation in (keys.retire_link_key, keys.revoke_link_key):
         with pytest.raises(Forbidden):
             await operation(viewer, database, clock, link_key_id=link_key_id)
