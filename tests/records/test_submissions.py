@@ -115,6 +115,7 @@ async def test_a_hidden_submission_looks_like_an_unknown_one(deployment: OptOutD
     """The texts are equal, also for a partner's key and for a person without a role."""
     ours, theirs = await deployment.new_organization(), await deployment.new_organization()
     submission_id = await submitted(theirs, out("a@x.org"))
+    details = await find_submission(ADMINISTRATOR, deployment.database, submission_id)
     with pytest.raises(Missing) as of_nothing:
         await find_submission(admin(ours), deployment.database, "sub_" + 22 * "0")
     for actor in (admin(ours), viewer(ours), STRANGER, theirs.partner):
@@ -122,6 +123,8 @@ async def test_a_hidden_submission_looks_like_an_unknown_one(deployment: OptOutD
             with pytest.raises(Missing) as of_theirs:
                 await look(actor, deployment.database, submission_id)
             assert of_theirs.value.text == of_nothing.value.text
+        with pytest.raises(Missing):
+            await records_of_submission(actor, deployment.database, details)
 
 
 @in_loop

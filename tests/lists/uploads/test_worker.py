@@ -21,6 +21,7 @@ from stoplist.lists.uploads.requests import (
     resume_uploaded,
     stop_uploaded,
 )
+from stoplist.lists.uploads.status import find_status, list_statuses
 from stoplist.lists.uploads.upload_end import KEPT_DAYS, delete_old_uploads, discard_upload
 from stoplist.lists.uploads.upload_writer import UploadWriter
 from stoplist.lists.uploads.uploads import unfinished_upload
@@ -57,6 +58,23 @@ async def test_an_upload_is_imported_as_a_file_is(deployment: OptOutDeployment) 
     assert [row.line for row in rejected] == list(range(802, 1_802))
     assert await kept(deployment, "upload_pieces", import_id) == 0
     assert await unfinished_upload(deployment.database, feed_id) is None
+
+
+@in_loop
+async def test_a_file_that_waits_is_shown_to_admins_of_its_organization(deployment: OptOutDeployment) -> None:
+    """Viewers learn that it exists, others do not. A list of one organization has no other's files."""
+    organization, other = await deployment.new_organization(), await deployment.new_organization()
+    database = deployment.database
+    upload = await Uploader(organization).upload(list_of(rows_of(deployment, 1)))
+    for actor in (ADMINISTRATOR, admin(organization, other)):
+        assert (await find_status(actor, database, upload.import_id)).upload == upload
+        (listed,) = await list_statuses(actor, database, org_slug=organization.slug)
+        assert listed.upload == upload
+        assert await list_statuses(actor, database, org_slug=other.slug) == []
+    for actor, error in ((viewer(organization), Forbidden), (admin(other), Missing), (STRANGER, Missing)):
+        with pytest.raises(error):
+            await find_status(actor, database, upload.import_id)
+        assert await list_statuses(actor, database) == []
 
 
 @in_loop
