@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from stoplist.actor import Actor
 from stoplist.errors import Forbidden, Missing, Refused, StoreUnavailable
-from stoplist.lists.imports.model import LEASE_MS, ImportCounts
+from stoplist.lists.imports.model import LEASE_MS, REVERSED, RUNNING, STOPPED, ImportCounts
 from stoplist.lists.imports.part_reader import RejectedRow
 from stoplist.lists.uploads import worker
-from stoplist.lists.uploads.model import MAX_UNFINISHED, PIECE_BYTES, UploadLimits, UploadOptions, WorkResult
+from stoplist.lists.uploads.model import MAX_UNFINISHED, PIECE_BYTES, UPLOADED, UploadLimits, UploadOptions, WorkResult
 from stoplist.lists.uploads.rejects import StoredRejects, forget_rejects, stored_rejects
 from stoplist.lists.uploads.requests import (
     request_check,
@@ -244,6 +244,27 @@ async def test_a_stopped_import_goes_on_or_is_discarded(deployment: OptOutDeploy
     discarded = await uploader.imported(upload)
     assert (discarded.state, discarded.row_count) == ("discarded", 0)
     assert await kept(deployment, "upload_pieces", upload.import_id) == 0
+
+
+@in_loop
+async def test_what_the_state_of_an_import_does_not_allow_is_refused(deployment: OptOutDeployment) -> None:
+    """Whatever a page has shown before: nothing waits for a server then."""
+    uploader = Uploader(await deployment.new_organization())
+    stores, imported = uploader.stores, await uploader.take(list_of(rows_of(deployment, 1)))
+    await request_reversal_counts(ADMINISTRATOR, stores, imported)
+    await uploader.work(imported)
+    upload, counts = await uploader.now(imported), Reversal(corrected=1)
+    for state in (RUNNING, REVERSED):
+        found = replace(imported, state=state)
+        with pytest.raises(Refused, match=state):
+            await request_reversal_counts(ADMINISTRATOR, stores, found)
+        with pytest.raises(Refused, match=state):
+            await request_reversal(ADMINISTRATOR, stores, found, expected=counts)
+    with pytest.raises(Refused, match="no longer there"):
+        await resume_uploaded(ADMINISTRATOR, stores, replace(imported, state=STOPPED), upload)
+    with pytest.raises(Refused, match="cannot go on"):
+        await resume_uploaded(ADMINISTRATOR, stores, imported, replace(upload, state=UPLOADED))
+    await request_reversal(ADMINISTRATOR, stores, imported, expected=counts)
 
 
 @in_loop
