@@ -131,16 +131,23 @@ async def test_an_invitation_ends_in_each_way(staff: StaffDeployment) -> None:
 
 @with_staff
 async def test_the_inviter_must_still_have_the_right(staff: StaffDeployment) -> None:
-    """The right counts when the person accepts: a removed admin leaves no way back in."""
+    """The right counts when the person accepts: a disabled or removed admin leaves no way back in."""
     admin = await _organizations(staff)
     known = await staff.create(KNOWN)
     token = (await staff.offer(admin, NEW)).link_token
     await staff.offer(admin, KNOWN)
+
+    async def assert_nobody_gets_in() -> None:
+        for attempt in (_accept(staff, known), staff.accept_by_link(token)):
+            with pytest.raises(Refused, match="may no longer give roles"):
+                await attempt
+        assert await value(staff.database, "SELECT COUNT(*) AS n FROM people WHERE email = 'new@example.org'") == 0
+
+    await people.disable_person(ADMINISTRATOR, staff.database, staff.clock, email=admin.id)
+    await assert_nobody_gets_in()
+    await people.enable_person(ADMINISTRATOR, staff.database, staff.clock, email=admin.id)
     await roles.set_role(ADMINISTRATOR, staff.database, staff.clock, email=admin.id, org_slug="acme", role="viewer")
-    for attempt in (_accept(staff, known), staff.accept_by_link(token)):
-        with pytest.raises(Refused, match="may no longer give roles"):
-            await attempt
-    assert await value(staff.database, "SELECT COUNT(*) AS n FROM people WHERE email = 'new@example.org'") == 0
+    await assert_nobody_gets_in()
 
 
 @with_staff
