@@ -71,9 +71,11 @@ def test_a_file_is_imported_and_taken_back(pages: Pages) -> None:
     assert "New opt-outs1" in counted.text
     assert "Line 3: The e-mail address has no @" in counted.text
     assert "Import 1 opt-out An" in counted.text
+    discard = form_to(browser.get(f"{path}/discard"), "/discard")
     running = browser.follow(browser.send(form_to(counted, "/start")))
     assert "Importing" in running.text
     work(pages)
+    assert "nothing of it is left to discard" in browser.send(discard).text
     done = browser.get(path)
     assert "Done" in done.text
     assert 'http-equiv="refresh"' not in done.html

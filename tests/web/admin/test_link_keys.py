@@ -16,8 +16,8 @@ def new_key(pages: Pages, slug: str) -> LinkKey:
 
 
 def test_a_created_link_key_is_shown_once(pages: Pages) -> None:
-    """Its links work at once."""
-    slug = organization(pages)
+    """Its links work at once. It has no page at another organization."""
+    slug, other = organization(pages), organization(pages)
     key = new_key(pages, slug)
     browser = pages.signed_in("administrator")
     shown = browser.get(f"/organizations/{slug}/links/{key.key_id}")
@@ -27,6 +27,7 @@ def test_a_created_link_key_is_shown_once(pages: Pages) -> None:
     token = key.token(LinkContent("email", None, "ann@example.com"))
     assert pages.app.request("POST", f"/u/{token}").status == 200
     assert "1 (list)" in browser.get(f"/organizations/{slug}/links/{key.key_id}").text
+    assert browser.get(f"/organizations/{other}/links/{key.key_id}").status == 404
 
 
 def test_acts_by_links_are_listed_with_their_key_alone(pages: Pages) -> None:
