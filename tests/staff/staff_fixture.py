@@ -76,6 +76,14 @@ class StaffDeployment(Deployment):
     def stores(self) -> StaffStores:
         return StaffStores(self.database, self.clock, self.secret_keys, self.hashing)
 
+    async def changes_that_outdate_a_check(self, email: str) -> list[Callable[[], Awaitable[object]]]:
+        """Return what may happen while a password is checked: it is set by a link, and the account is disabled."""
+        link = await people.new_link(ADMINISTRATOR, self.database, self.clock, email=email)
+        return [
+            lambda: self.use_link(link.link_token),
+            lambda: people.disable_person(ADMINISTRATOR, self.database, self.clock, email=email),
+        ]
+
     async def organization(self, slug: str = "acme") -> str:
         return (await make_organization(self.database, self.clock, slug)).slug
 

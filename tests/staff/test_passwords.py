@@ -143,6 +143,20 @@ async def test_a_password_is_changed_by_its_own_active_session(staff: StaffDeplo
 
 
 @with_staff
+async def test_no_password_changes_after_an_outdated_check(staff: StaffDeployment) -> None:
+    """Somebody who knows a former password, or is disabled meanwhile, changes nothing."""
+    ann = await staff.create("ann@example.org")
+    for change in await staff.changes_that_outdate_a_check(ann.id):
+        mine = await staff.session(ann.id)
+        staff.hashing.meanwhile = change
+        with pytest.raises(Refused, match="not your password"):
+            await passwords.change_password(ann, staff.stores, session_token=mine, current=PASSWORD, new=NEW)
+        staff.hashing.meanwhile = None
+    await people.enable_person(ADMINISTRATOR, staff.database, staff.clock, email=ann.id)
+    assert isinstance(await staff.sign_in(ann.id), SignedIn)
+
+
+@with_staff
 async def test_signing_in_replaces_an_outdated_hash(staff: StaffDeployment) -> None:
     """The new hash has the parameters of this release; a second sign-in changes nothing."""
     await staff.create("ann@example.org")

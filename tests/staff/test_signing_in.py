@@ -8,7 +8,7 @@ import pytest
 
 from stoplist import ids
 from stoplist.errors import RateLimited, Refused
-from stoplist.staff import people, signing_in, two_step
+from stoplist.staff import attempts, people, signing_in, two_step
 from stoplist.staff.model import SecondStep, SignedIn
 from tests.builders import ADMINISTRATOR, audit_rows, contents, value
 from tests.staff.staff_fixture import (
@@ -165,6 +165,22 @@ async def test_a_ticket_is_good_once(staff: StaffDeployment) -> None:
     assert await staff.second_step(ticket, app.code(staff.clock))
     staff.clock.advance(30)
     await _ticket_refused(staff, ticket, app.code(staff.clock))
+
+
+@with_staff
+async def test_a_ticket_used_meanwhile_is_refused(staff: StaffDeployment, monkeypatch: Any) -> None:
+    """It was valid when the request arrived; with a code of its own, the request would begin a second session."""
+    ann = await staff.create("ann@example.org")
+    app, begin = await staff.set_up_app(ann), attempts.begin
+    ticket = await staff.ticket(ann.id)
+
+    async def begin_after_another_use(*given: Any, **named: Any) -> attempts.Attempt:
+        monkeypatch.setattr(attempts, "begin", begin)
+        assert await staff.second_step(ticket, app.recovery_codes[0])
+        return await begin(*given, **named)
+
+    monkeypatch.setattr(attempts, "begin", begin_after_another_use)
+    await _ticket_refused(staff, ticket, app.recovery_codes[1])
 
 
 @with_staff

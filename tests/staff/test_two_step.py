@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from stoplist.errors import Missing, RateLimited, Refused
-from stoplist.staff import two_step
+from stoplist.staff import people, two_step
 from stoplist.staff.model import SecondStep, SignedIn
 from tests.builders import ADMINISTRATOR, audit_rows, contents
 from tests.fakes import FakeClock
@@ -114,6 +114,25 @@ async def test_new_recovery_codes_replace_the_old_ones(staff: StaffDeployment) -
     with pytest.raises(Refused):
         await staff.second_step(await staff.ticket(ann.id), app.recovery_codes[0])
     assert await staff.second_step(await staff.ticket(ann.id), codes[0])
+
+
+@with_staff
+async def test_nothing_changes_after_an_outdated_check(staff: StaffDeployment) -> None:
+    """Somebody who knows a former password, or is disabled meanwhile, turns nothing on or off and gets no codes."""
+    ann, bob = await staff.create("ann@example.org"), await staff.create("bob@example.org")
+    await staff.set_up_app(ann)
+    for person, operation in (
+        (bob, lambda: staff.set_up_app(bob)),
+        (ann, lambda: two_step.new_recovery_codes(ann, staff.stores, password=PASSWORD)),
+        (ann, lambda: two_step.turn_off(ann, staff.stores, password=PASSWORD)),
+    ):
+        for change in await staff.changes_that_outdate_a_check(person.id):
+            staff.hashing.meanwhile = change
+            with pytest.raises(Refused, match="not your password"):
+                await operation()
+            staff.hashing.meanwhile = None
+        await people.enable_person(ADMINISTRATOR, staff.database, staff.clock, email=person.id)
+    assert [(await staff.person(person.id)).has_two_step for person in (ann, bob)] == [True, False]
 
 
 @with_staff
