@@ -248,7 +248,7 @@ async def test_a_stopped_import_goes_on_or_is_discarded(deployment: OptOutDeploy
 
 @in_loop
 async def test_what_the_state_of_an_import_does_not_allow_is_refused(deployment: OptOutDeployment) -> None:
-    """Whatever a page has shown before: nothing waits for a server then."""
+    """It does not matter what a page has shown before: nothing waits for a server then."""
     uploader = Uploader(await deployment.new_organization())
     stores, imported = uploader.stores, await uploader.take(list_of(rows_of(deployment, 1)))
     await request_reversal_counts(ADMINISTRATOR, stores, imported)
