@@ -58,6 +58,11 @@ def test_a_person_is_erased_from_the_search(pages: Pages, partners: list[PagesPa
     browser.send(page.form("/unsubscribes/erase"), word="erase", all_upgraded="yes")
     assert statuses(second) == [("unsubscribed", True)]
     assert "or the person was erased already" in asked(browser).text
+    feed = browser.get(f"/unsubscribes/{second.slug}/email")
+    (record,) = {link for link in feed.links if link.rpartition("/")[2].isdigit()}
+    for action in ("erase", "unsubscribe", "resubscribe"):
+        missing = browser.get(f"{record}/{action}")
+        assert (missing.status, "This person was erased" in missing.text) == (404, True)
 
 
 def test_what_imports_kept_of_an_address_is_erased_without_a_record(pages: Pages) -> None:

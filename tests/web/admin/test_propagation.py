@@ -62,6 +62,8 @@ def test_a_mark_is_set_after_its_consequences_were_shown(pages: Pages) -> None:
     answer = browser.send(page.form(path), mark="stopped")
     assert "The mark was saved." in browser.follow(answer).text
     assert "Keys that are behind" not in browser.get(f"/?organization={partner.slug}").text
+    assert browser.submit_form(path, mark="none").status == 303
+    assert "Keys that are behind" in browser.get(f"/?organization={partner.slug}").text
     refused = browser.submit_form(path, mark="both")
     assert (refused.status, "Choose one of the three." in refused.text) == (422, True)
     assert browser.get(f"{PATH}/{partner.slug}/email/nobody").status == 404
