@@ -2,9 +2,12 @@
 
 from stoplist import ids
 from stoplist.chores import delete_all_ended
+from stoplist.db import Transaction
+from stoplist.db.query import load_queries
 from stoplist.staff.cleanup import BATCH_ROWS, delete_ended
 from stoplist.staff.model import SignedIn
-from tests.builders import execute, value
+from tests.builders import execute, migrated, opened, value
+from tests.deployment import in_own_loop
 from tests.staff.staff_fixture import StaffDeployment, with_staff
 
 
@@ -61,6 +64,22 @@ async def test_many_rows_are_deleted_in_batches(staff: StaffDeployment) -> None:
     now_ms = staff.clock.now_ms()
     assert [await delete_ended(staff.database, now_ms) for _ in range(3)] == [BATCH_ROWS, BATCH_ROWS, 0]
     assert await counts(staff) == (0, 0, 1)
+
+
+@in_own_loop
+async def test_only_one_process_deletes_at_a_time(postgresql_url: str) -> None:
+    """Another one deletes nothing, and waits for nothing. SQLite has one process."""
+    async with migrated(postgresql_url) as one, opened(postgresql_url) as other:
+        staff = StaffDeployment(one)
+        await attempt(staff)
+        staff.clock.advance(900)
+
+        async def delete_beside_another(transaction: Transaction) -> int:
+            await transaction.one(load_queries("stoplist.staff")["may_delete_ended"])
+            return await delete_ended(other, staff.clock.now_ms())
+
+        assert await one.write(delete_beside_another) == 0
+        assert await delete_ended(other, staff.clock.now_ms()) == 1
 
 
 async def attempt(staff: StaffDeployment) -> None:
