@@ -216,7 +216,7 @@ async def test_a_role_in_a_closed_organization_can_be_taken_away(staff: StaffDep
 
 @with_staff
 async def test_people_cannot_take_their_own_rights_away(staff: StaffDeployment) -> None:
-    """None of the operations does so; the command line may."""
+    """None of the operations does so; the command line may. An administrator may give up being a viewer."""
     await staff.organization()
     boss = await staff.administrator()
     admin = await staff.create("admin@example.org", acme="admin")
@@ -230,6 +230,8 @@ async def test_people_cannot_take_their_own_rights_away(staff: StaffDeployment) 
         with pytest.raises(Forbidden, match="your own account"):
             await attempt
     assert (await staff.person(admin.id)).roles == {"acme": "admin"}
+    assert (await _set_role(staff, boss, boss.id, "viewer")).roles == {"acme": "viewer"}
+    assert (await _set_role(staff, boss, boss.id, None)).roles == {}
     await roles.set_administrator(COMMAND, staff.database, staff.clock, email=boss.id, is_administrator=False)
     assert not (await staff.person(boss.id)).is_administrator
 

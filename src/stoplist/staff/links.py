@@ -130,15 +130,12 @@ async def delete_links_of_others(transaction: Transaction, actor: Actor, account
 def require_trusted_invitation(actor: Actor, account: Account) -> None:
     """Raise Refused if an organization admin let this person in and somebody else gives a right.
 
-    That admin may have used the link, and would then hold any rights granted to this address.
+    That admin may have used the link, and would then hold any rights granted to this address. The text, which names the
+    admin, is for administrators: an organization's admin gives a new right by an invitation alone (invitations.py),
+    whose acceptance is refused earlier.
     """
     if account.let_in_by in (None, _made_by(actor)):
         return
-    if not actor.is_administrator:
-        raise Refused(
-            "This person was let in by an admin of another organization, who may hold the account. "
-            "Ask an administrator to make a new sign-in link, and give the role once the person has used it."
-        )
     raise Refused(
         f"This person was let in by a link that {account.let_in_by} made, who may hold the account. "
         "Make a new sign-in link, and give the right once the person has used it.",

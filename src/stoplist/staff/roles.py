@@ -43,7 +43,7 @@ async def set_role(
         if role is not None:
             await put_role(transaction, actor, account, organization, role, now_ms)
         elif org_slug in before.roles:
-            _refuse_own_demotion(actor, before, org_slug, None)
+            _refuse_own_demotion(actor, before, org_slug)
             await transaction.run(
                 _REMOVE_ROLE, person_id=account.person_id, organization_id=organization.organization_id
             )
@@ -87,7 +87,7 @@ async def put_role(
     before = await find_person(transaction, account.email)
     if before.roles.get(organization.slug) == role:
         return
-    _refuse_own_demotion(actor, before, organization.slug, role)
+    _refuse_own_demotion(actor, before, organization.slug)
     if organization.slug not in before.roles:
         links.require_trusted_invitation(actor, account)
     await transaction.run(
@@ -123,8 +123,9 @@ def with_visible_roles(actor: Actor, person: Person) -> Person:
     )
 
 
-def _refuse_own_demotion(actor: Actor, before: Person, org_slug: str, role: Role | None) -> None:
-    if actor.is_person(before.email) and before.roles.get(org_slug) == ADMIN and role != ADMIN:
+def _refuse_own_demotion(actor: Actor, before: Person, org_slug: str) -> None:
+    """Raise Forbidden if the actor is an admin of the organization, and is about to change the actor's own role."""
+    if actor.is_person(before.email) and before.roles.get(org_slug) == ADMIN:
         raise Forbidden(_NOT_YOUR_OWN_ACCOUNT)
 
 
