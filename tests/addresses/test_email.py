@@ -102,6 +102,7 @@ def test_canonical_form_of_an_address(text: str, canonical: str) -> None:
         ("jane@[192.0.2.1]", EmailFault.LABEL_CHARACTER),
         ("jane@a\u00a0b.com", EmailFault.LABEL_CHARACTER),
         ("jane@xn--a.com", EmailFault.A_LABEL),
+        ("jane@xn---tda.com", EmailFault.A_LABEL),  # decodes to "ü", whose A-label is another
         ("jane@XN--zzzzzzzz.com", EmailFault.A_LABEL),
         ("jane@☃.com", EmailFault.NOT_IDNA),
         ("jane@ab--ü.com", EmailFault.NOT_IDNA),
