@@ -422,11 +422,14 @@ async def test_enabling_brings_no_session_back(staff: StaffDeployment) -> None:
     boss = await staff.administrator()
     await staff.create("ann@example.org", acme="viewer")
     session_token = await staff.session("ann@example.org")
+    link = await people.new_link(boss, staff.database, staff.clock, email="ann@example.org")
     await people.disable_person(boss, staff.database, staff.clock, email="ann@example.org")
     await people.disable_person(boss, staff.database, staff.clock, email="ann@example.org")
     enabled = await people.enable_person(boss, staff.database, staff.clock, email="ann@example.org")
     assert (enabled.is_disabled, enabled.roles) == (False, {"acme": "viewer"})
     assert not await staff.is_alive(session_token)
+    with pytest.raises(Refused, match="already been used"):
+        await staff.use_link(link.link_token)
     assert await staff.is_alive(await staff.session("ann@example.org"))
     actions = [action for action, _ in await staff.actions()]
     assert (actions.count("person.disable"), actions.count("person.enable")) == (1, 1)
