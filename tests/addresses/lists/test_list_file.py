@@ -89,6 +89,14 @@ def test_rows_may_be_shorter_or_longer_than_the_header() -> None:
 
 
 @pytest.mark.parametrize("quote", ["", '"'])
+def test_a_longer_row_does_not_make_up_for_a_shorter_one(quote: str) -> None:
+    """Together they have as many cells as two usual rows, whose second would begin elsewhere."""
+    rows = (("email", "name"), ("ann@example.com", "Ann", "x"), ("bob@example.com",))
+    content = "".join(",".join(f"{quote}{cell}{quote}" for cell in row) + "\n" for row in rows)
+    assert addresses(content) == ["ann@example.com", "bob@example.com"]
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
 @pytest.mark.parametrize("rows", [1, 7, 10_000])
 def test_parts_have_the_digest_up_to_their_end(quote: str, rows: int) -> None:
     people = [f"{quote}pérson{number}@example.com{quote},{quote}1700000000{quote}" for number in range(12_000)]
