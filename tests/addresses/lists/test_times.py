@@ -67,6 +67,11 @@ def test_times_of_a_zone(text: str, expected: int) -> None:
     assert _times(text, "2020-01-01 00:00:00", time_zone="Europe/Berlin")[0] == expected
 
 
+def test_an_hour_may_have_half_an_hour_twice() -> None:
+    """Of a time in it, the later is meant."""
+    assert _times("2024-04-07 01:45:00", time_zone="Australia/Lord_Howe") == [1_712_416_500_000]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -84,6 +89,8 @@ def test_unreadable_times_take_the_moment_of_the_list(text: str) -> None:
     assert [(each.line, each.error) for each in without.bad] == [(2, "unreadable_time"), (3, "missing_time")]
     assert [each[0] for each in without.opt_outs] == [4]
     assert without.redated == 0
+    alone = only_part(f"email,occurred_at\na@example.com,{text}\n", time_zone="UTC")
+    assert [(each.line, each.error) for each in alone.bad] == [(2, "unreadable_time")]
 
 
 def test_future_becomes_now_and_later_than_the_list_stays() -> None:
