@@ -89,9 +89,11 @@ def test_rows_may_be_shorter_or_longer_than_the_header() -> None:
 
 
 @pytest.mark.parametrize("quote", ["", '"'])
-def test_a_longer_row_does_not_make_up_for_a_shorter_one(quote: str) -> None:
-    """Together they have as many cells as two usual rows, whose second would begin elsewhere."""
-    rows = (("email", "name"), ("ann@example.com", "Ann", "x"), ("bob@example.com",))
+@pytest.mark.parametrize("more", [["x"], ["x", "x", "x"]])
+def test_a_longer_row_moves_no_other(quote: str, more: list[str]) -> None:
+    """It has one cell more, which the next one lacks, or so many that a row would seem to begin in it."""
+    bob = ["bob@example.com", "Bob"] if len(more) == 3 else ["bob@example.com"]
+    rows = (["email", "name"], ["ann@example.com", "Ann", *more], bob)
     content = "".join(",".join(f"{quote}{cell}{quote}" for cell in row) + "\n" for row in rows)
     assert addresses(content) == ["ann@example.com", "bob@example.com"]
 

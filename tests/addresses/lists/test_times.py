@@ -68,7 +68,7 @@ def test_times_of_a_zone(text: str, expected: int) -> None:
 
 
 def test_an_hour_may_have_half_an_hour_twice() -> None:
-    """Of a time in it, the later is meant."""
+    """A time in it is the later of the two."""
     assert _times("2024-04-07 01:45:00", time_zone="Australia/Lord_Howe") == [1_712_416_500_000]
 
 
