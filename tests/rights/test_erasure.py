@@ -130,7 +130,7 @@ async def test_a_big_batch_meets_erased_people(
 
 @in_loop
 async def test_a_resubscription_brings_its_own_address_back(deployment: OptOutDeployment) -> None:
-    """The record and all its versions have it; the others stay erased. Taking it back erases both again."""
+    """The record and all its versions have it; the others stay erased, and are still shown beside it."""
     organization = await deployment.new_organization()
     await organization.submit(out(ANN, deployment.ago(50), source="a form"))
     await organization.submit(out(ANN, deployment.ago(50)), all_groups=True)
@@ -144,6 +144,13 @@ async def test_a_resubscription_brings_its_own_address_back(deployment: OptOutDe
     assert [(one.group_id, one.status, one.address_digest or None) for one in found] == [
         (None, "unsubscribed", digest),
         (organization.default_group, "resubscribed", None),
+    ]
+    shown = await show_record(
+        ADMINISTRATOR, deployment.database, org_slug=organization.slug, channel=CHANNELS["email"], seq=found[1].seq
+    )
+    assert [(one.group_id, one.is_barred) for one in shown.group_records] == [
+        (None, True),
+        (organization.default_group, True),
     ]
     versions = await organization.rows("unsubscribe_versions", "seq")
     assert [(row["address"], row["source"]) for row in versions if row["group_no"]] == [(ANN, None), (ANN, None)]

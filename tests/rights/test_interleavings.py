@@ -161,12 +161,15 @@ open_scenario = functools.partial(open_feed_scenario, kind=ErasureScenario, is_p
 @pytest.mark.parametrize("other", [A, B])
 @in_every_order(open_scenario, at_least=6)
 async def test_two_erasures(scenario: ErasureScenario, order: Order, other: str) -> None:
-    """Two people are both erased. The second erasure of the same person finds nothing."""
+    """Two people are both erased. The second erasure of the same person finds nothing, and leaves no trace."""
     model = await scenario.with_both()
+    before = len(await scenario.organization.rows("submissions", "1"))
     run_result = await scenario.scheduler.run(order, one=scenario.erases(), other=scenario.erases(other))
     for who in in_turn(run_result):
         count = model.erase({ONE: A, OTHER: other}[who], scenario.organization.deployment.now_ms)
         assert outcome(run_result.results[who]) == count
+    erasures = len(await scenario.organization.rows("submissions", "1")) - before
+    assert erasures == len({A, other})
     await scenario.assert_shown(model)
 
 

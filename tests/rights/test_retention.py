@@ -63,7 +63,10 @@ async def submission_ids(organization: Organization) -> set[str]:
 
 @in_loop
 async def test_a_version_goes_by_when_it_was_superseded(deployment: OptOutDeployment) -> None:
-    """The time of its recording does not count; the present state and the feed stay as they are."""
+    """The time of its recording does not count; the present state and the feed stay as they are.
+
+    Until one went, nothing says that history was deleted.
+    """
     organization = await deployment.new_organization()
     first = await organization.submit(out(ANN), out(BOB))
     deployment.clock.advance(100 * DAY_S)
@@ -72,6 +75,8 @@ async def test_a_version_goes_by_when_it_was_superseded(deployment: OptOutDeploy
     deployment.clock.advance(10 * DAY_S)
     await clean(deployment)
     assert await seqs(organization) == [1]
+    (feed,) = await organization.rows("feeds", "feed_id")
+    assert feed["history_deleted_ms"] == 0
     deployment.clock.advance(HOUR_S + 1)
     await clean(deployment)
     assert await seqs(organization) == []

@@ -130,6 +130,23 @@ async def test_a_person_who_clicks_at_once_for_two_keys_is_confirmed(deployment:
     assert len(await organization.rows("submissions", "1")) == 2
 
 
+@in_loop
+async def test_a_second_click_while_others_wait_stores_nothing(deployment: OptOutDeployment) -> None:
+    """The records of who joins others are read behind the lock alone, so it shows there."""
+    organization = await deployment.new_organization()
+    await click_all(organization, acts_on(deployment), ["ann@x.org"])
+    busy: Any = BusyDatabase(deployment.database)
+    acts = ActGroups(busy, deployment.clock)
+    first = asyncio.create_task(click_all(organization, acts, ["bob@x.org"]))
+    await busy.was_asked.wait()
+    deployment.clock.advance(0.5)
+    second = asyncio.create_task(click_all(organization, acts, ["ann@x.org"]))
+    await asyncio.sleep(0)  # for it to join the first
+    busy.is_free.set()
+    assert [(await first)[0].is_changed, *await second] == [True, SubmittedAct(None, is_changed=False)]
+    assert len(await organization.rows("submissions", "1")) == 2
+
+
 class RolledBackError(Exception):
     """Undoes a unit."""
 
