@@ -63,7 +63,9 @@ async def test_a_new_person_accepts_by_the_link(staff: StaffDeployment) -> None:
 
 
 @with_staff
-async def test_a_link_replaced_while_it_is_used_is_refused(staff: StaffDeployment, monkeypatch: Any) -> None:
+async def test_a_link_replaced_while_it_is_used_is_refused(
+    staff: StaffDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It must not take the newer invitation, which may offer another role."""
     admin = await _organizations(staff)
     token, hash_password = (await staff.offer(admin, NEW)).link_token, staff.hashing.hash

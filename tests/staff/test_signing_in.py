@@ -168,7 +168,7 @@ async def test_a_ticket_is_good_once(staff: StaffDeployment) -> None:
 
 
 @with_staff
-async def test_a_ticket_used_meanwhile_is_refused(staff: StaffDeployment, monkeypatch: Any) -> None:
+async def test_a_ticket_used_meanwhile_is_refused(staff: StaffDeployment, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was valid when the request arrived; with a code of its own, the request would begin a second session."""
     ann = await staff.create("ann@example.org")
     app, begin = await staff.set_up_app(ann), attempts.begin

@@ -63,11 +63,11 @@ def sign_in(pages: Pages, address: str, password: str = PASSWORD) -> tuple[Brows
     return browser, browser.submit_form(SIGN_IN_PATH, email=address, password=password)
 
 
-def use_shown_link(pages: Pages, shown: PageResponse) -> PageResponse:
+def use_shown_link(pages: Pages, shown: PageResponse, *, repeated: str = PASSWORD) -> PageResponse:
     """Use the sign-in link on a page to set a password; return the answer."""
     browser = pages.stranger()
     form = browser.get(link_path(shown)).form(SIGN_IN_LINK_PATH)
-    return browser.send(form, password=PASSWORD, repeated=PASSWORD)
+    return browser.send(form, password=PASSWORD, repeated=repeated)
 
 
 def link_path(shown: PageResponse, path: str = SIGN_IN_LINK_PATH) -> str:
